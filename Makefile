@@ -6,7 +6,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cluster test-quick agreement churn fuzz fuzz-http fuzz-explore soak model simulate simulate-bugs check security-table imports format proto up down bench chaos chaos-test door scenarios stories clients browser labs labs-mutations compose-test compose-bench clean
+.PHONY: help setup demo test test-cluster test-quick agreement churn properties fuzz fuzz-http fuzz-explore soak model simulate simulate-bugs check security-table imports format proto up down bench chaos chaos-test door scenarios stories clients browser labs labs-mutations compose-test compose-bench clean
 
 help: ## Show this help
 	@if [ -t 1 ] && [ -z "$$NO_COLOR" ]; then bold=$$'\033[1m' plain=$$'\033[0m'; fi; \
@@ -28,7 +28,7 @@ demo: setup ## Start a cluster, kill its leading scheduler three times and a kub
 # The tests that need clusters, browsers or clients have targets of their own.
 PLAIN := -m 'not compose and not chaos and not stories and not clients and not browser and not door'
 
-test: setup ## Run the unit and contract tests, the model and the regressions (real etcd; five minutes; make test WORKERS=2)
+test: setup ## Run the unit and contract tests, the model and the regressions (real etcd; four minutes; make test WORKERS=2)
 	@$(BIN)/pytest $(PLAIN) -n $(or $(WORKERS),4) --dist worksteal \
 		tests/unit tests/contract tests/model tests/regression tests/simulation tests/fuzz
 
@@ -38,8 +38,11 @@ test-cluster: setup ## Run the tests of real processes: components, failures, th
 test-quick: setup ## Run the unit tests that start no process and need no etcd, without the slow property and cost suites
 	@$(BIN)/pytest -m 'not processes and not slow' --hypothesis-profile quick -n $(or $(WORKERS),2) --dist worksteal tests/unit
 
-agreement: setup ## Compare each plugin of the scheduler with its plain form, on 100,000 random pairs of pod and node
-	@PINNACE_PAIRS=100000 $(BIN)/pytest -n 2 -k agree tests/unit/scheduler
+agreement: setup ## Compare each plugin of the scheduler with its plain form, on random pairs of pod and node (make agreement PAIRS=100000)
+	@PINNACE_PAIRS=$(or $(PAIRS),100000) $(BIN)/pytest -n 2 -k agree tests/unit/scheduler
+
+properties: setup ## Run the property tests with ten times as many examples as in `make test` (make properties EXAMPLES=100)
+	@PINNACE_EXAMPLES=$(or $(EXAMPLES),10) $(BIN)/pytest -m hypothesis -n 2 --timeout 1800 tests/unit
 
 churn: setup ## Random churn of nodes and pods against the scheduler's oracle (make churn SEEDS=1000 FIRST=0)
 	@PINNACE_SEEDS=$(or $(SEEDS),100) PINNACE_FIRST=$(or $(FIRST),0) $(BIN)/pytest -n 2 tests/unit/scheduler/test_churn.py
@@ -62,7 +65,9 @@ simulate: setup ## Simulate clusters, one for each seed (make simulate SEEDS=100
 simulate-bugs: setup ## Plant bugs in the code, one at a time: each must be found within SEEDS=1000 simulated clusters
 	@$(BIN)/python -m tests.simulation.hunt --seeds $(or $(SEEDS),1000)
 
-soak: setup ## Roll the servers 20 times; upgrade from earlier commits and back; lose etcd's quorum ten times (fifteen minutes)
+soak: properties agreement churn ## What CI runs briefly, an hour of it: examples, pairs, seeds and faults; upgrades and rolls; losses of etcd's quorum
+	@$(BIN)/python -m tests.simulation --seeds 10000
+	@$(BIN)/pinnace chaos run --minutes 10
 	@PINNACE_ROLLS=20 PINNACE_QUORUM_LOSS=30 PINNACE_REPEAT=5 PINNACE_EARLIER="0c4dd692 0b32bd98" $(BIN)/pytest -s \
 		tests/integration/test_rolling.py tests/integration/test_rolling_gateways.py tests/integration/test_upgrade.py \
 		tests/integration/test_etcd_trouble.py

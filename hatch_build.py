@@ -12,7 +12,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class CommitHook(BuildHookInterface):  # type: ignore[type-arg]
+class CommitHook(BuildHookInterface):  # type: ignore[type-arg]  # generic only in newer versions of hatchling
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         build = runpy.run_path(str(Path(self.root, "pinnace", "runtime", "build.py")))
         commit = build["build_commit"]() or os.environ.get("PINNACE_COMMIT", "")

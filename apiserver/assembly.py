@@ -61,7 +61,7 @@ from pinnace.api.resources import (
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiserver.account_secrets import TokenSecretFiller
 from pinnace.apiserver.admission import AdmissionChain
-from pinnace.apiserver.admission.plugins import OPTIONAL, SERVICE_ACCOUNT, chain
+from pinnace.apiserver.admission.plugins import OPTIONAL, SERVICE_ACCOUNT, build_chain
 from pinnace.apiserver.auth.audit import AuditSink, CallAudit, NoAudit
 from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, TokenAuthenticator
 from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, UnionAuthorizer
@@ -70,7 +70,7 @@ from pinnace.apiserver.auth.tokens import AccountTokenAuthenticator, TokenSettin
 from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
 from pinnace.apiserver.customresources.controller import DefinitionController
 from pinnace.apiserver.customresources.registry import CustomResources, MethodTable
-from pinnace.apiserver.customresources.service import CustomObjectService, DefinitionService
+from pinnace.apiserver.customresources.service import CustomObjectService
 from pinnace.apiserver.customresources.store import CustomStore, VersionForm
 from pinnace.apiserver.customresources.strategy import CustomObjectStrategy
 from pinnace.apiserver.election.history import RestoreHandler
@@ -213,7 +213,7 @@ class Assembly:
         self._fences = FenceVerifier(storage, self.cacher, self.policy)
         self._flow = PriorityAndFairness(settings.seats, clock=clock, meter=metrics.FlowMeter())
         self._retention = EventRetention(storage, self.cacher, clock, settings.events)
-        metrics.show(self._flow.levels, self.cacher, self._retention)
+        metrics.register_gauges(self._flow.levels, self.cacher, self._retention)
         self._elections = ElectionsService(
             storage,
             self._elections_committer,
@@ -225,12 +225,12 @@ class Assembly:
             timing=timing_of(settings.election_lease),
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
-        self._admission = admission = chain(
+        self._admission = admission = build_chain(
             self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, settings.optional_plugins
         )
         self._webhook_client = WebhookClient(EndpointResolver(of(SERVICES), of(ENDPOINT_SLICES), self._rng).resolve)
         self._reviewers = self._new_reviewers()
-        self._stores = {resource: self._store(resource, admission) for resource in ALL}
+        self._stores = {resource: self._build_store(resource, admission) for resource in ALL}
         self._aggregator = RoleAggregator(self._stores[CLUSTER_ROLES], self.cacher, self._rbac)
         networks = [str(network) for network in settings.services.networks]
         bootstrap = Bootstrap(
@@ -269,7 +269,7 @@ class Assembly:
             self._refresh,
             clock,
         )
-        self.methods = MethodTable(self._methods(), self._custom)
+        self.methods = MethodTable(self._build_methods(), self._custom)
         self._calls.set_methods(self.methods)
 
     async def run(self) -> None:
@@ -319,15 +319,15 @@ class Assembly:
         self._heartbeats.drain()
         await self.cacher.drain()
 
-    def _methods(self) -> Mapping[str, Method]:
-        of_resources, opening = self._services(), self.opening
+    def _build_methods(self) -> Mapping[str, Method]:
+        of_resources, opening = self._build_services(), self.opening
         services: list[tuple[ServiceDescriptor, object, Gate]] = [
-            (_descriptor(resource), service, opening.gate(resource)) for resource, service in of_resources.items()
+            (_service_descriptor(resource), service, opening.gate(resource)) for resource, service in of_resources.items()
         ]
         for resource in SERVED_VERSIONS:
             stored = conversion_of(resource).stored
             converting = ConvertingService(resource, self._stores[stored], self.cacher, NoAudit(), self.policy, self._clock)
-            services.append((_descriptor(resource), converting, opening.gate(stored)))
+            services.append((_service_descriptor(resource), converting, opening.gate(stored)))
         tables = TablesService(of_resources, self._clock)
         services.append((tables_pb2.DESCRIPTOR.services_by_name["Tables"], tables, opening.refusal))
         usage = metrics_pb2.DESCRIPTOR.services_by_name
@@ -362,7 +362,7 @@ class Assembly:
         serve(REFLECTION, ReflectionService(names), opening.refusal)
         return methods
 
-    def _services(self) -> Mapping[Resource[Any], ResourceService[Any]]:
+    def _build_services(self) -> Mapping[Resource[Any], ResourceService[Any]]:
         stores, audit, policy = self._stores, self._audit, self.policy
         streaming = ContainerStreams(self.cacher.cache_of(PODS), self.cacher.cache_of(NODES), self._settings.kubelets)
         special: Mapping[Resource[Any], ResourceService[Any]] = {
@@ -384,9 +384,6 @@ class Assembly:
             REPLICA_SETS: ScaledService(stores[REPLICA_SETS], self.cacher, audit, policy),
             STATEFUL_SETS: ScaledService(stores[STATEFUL_SETS], self.cacher, audit, policy),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit, policy),
-            CUSTOM_RESOURCE_DEFINITIONS: DefinitionService(
-                stores[CUSTOM_RESOURCE_DEFINITIONS], self.cacher, audit, policy, self._definition_strategy
-            ),
             EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), policy, EventRegistry(stores[EVENTS])),
         }
         return {
@@ -399,7 +396,7 @@ class Assembly:
             return None
         return AccountTokenAuthenticator(settings, of(SERVICE_ACCOUNTS), of(PODS), of(SECRETS), of(NODES), self._clock)
 
-    def _store(self, resource: Resource[Any], admission: AdmissionChain) -> Store[Any]:
+    def _build_store(self, resource: Resource[Any], admission: AdmissionChain) -> Store[Any]:
         committer = self._quotas.commits(resource)
         if resource is EVENTS:
             committer = LeasedEventCommitter(committer, self._storage, self._clock)
@@ -417,7 +414,7 @@ class Assembly:
         resource = version.resource
         strategy, form = CustomObjectStrategy(version), VersionForm(version)
         store = self._custom_store(version, strategy, form)
-        service = CustomObjectService(version, store, strategy, form, self.cacher, self._audit, self.policy)
+        service = CustomObjectService(version, store, self.cacher, self._audit, self.policy)
         return build_methods(
             customobjects_pb2.DESCRIPTOR.services_by_name["CustomObjects"].methods,
             service,
@@ -500,7 +497,7 @@ class Assembly:
         await self.cacher.wait_until_fresh(READ_TIMEOUT)
 
 
-def _descriptor(resource: Resource[Any]) -> ServiceDescriptor:
+def _service_descriptor(resource: Resource[Any]) -> ServiceDescriptor:
     """Return the descriptor of the resource's gRPC service."""
     service: ServiceDescriptor = resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]]
     return service

@@ -60,6 +60,25 @@ binary trailers as base64."""
 
 
 UNREADABLE = "StorageReadError"
+OVERTAKEN = Refusal(
+    Code.ABORTED, "Overtaken", "an object that admission depends on has changed, please retry", retry_after=RETRY_AFTER
+)
+"""A guard that an admission plugin added to the write failed (pinnace.apiserver.registry.admission)."""
+log = logging.getLogger(__name__)
+FUTURE_RETRY = 1.0
+"""Seconds after which a client can retry a request with a future resourceVersion, as in Kubernetes."""
+SHORT_OF = {
+    errno.ENOMEM: "memory",
+    errno.EMFILE: "file descriptors",
+    errno.ENFILE: "file descriptors",
+    errno.ENOSPC: "disk space",
+    errno.EDQUOT: "disk space",
+}
+"""The exhausted resource, by errno."""
+SHORT_RETRY = 1.0
+"""Seconds after which a client can retry a call that failed because a resource of the server was exhausted."""
+SHORTAGE_LOG_INTERVAL = 10.0
+"""Minimum seconds between two log lines about the same resource. Under memory pressure every call can fail."""
 
 
 class Rejected(Exception):
@@ -169,12 +188,6 @@ def fenced(election: str, token: int) -> Refusal:
     return Refusal(Code.FAILED_PRECONDITION, "Fenced", message)
 
 
-OVERTAKEN = Refusal(
-    Code.ABORTED, "Overtaken", "an object that admission depends on has changed, please retry", retry_after=RETRY_AFTER
-)
-"""A guard that an admission plugin added to the write failed (pinnace.apiserver.registry.admission)."""
-
-
 def caller_left() -> Refusal:
     """The refusal in the audit log for a cancelled call. The caller does not receive it."""
     return Refusal(
@@ -199,26 +212,6 @@ def from_storage(error: StorageError) -> Refusal:
             return Refusal(Code.UNAVAILABLE, "StorageUnavailable", f"etcd: {error}", retry_after=RETRY_AFTER)
 
 
-log = logging.getLogger(__name__)
-
-FUTURE_RETRY = 1.0
-"""Seconds after which a client can retry a request with a future resourceVersion, as in Kubernetes."""
-
-
-SHORT_OF = {
-    errno.ENOMEM: "memory",
-    errno.EMFILE: "file descriptors",
-    errno.ENFILE: "file descriptors",
-    errno.ENOSPC: "disk space",
-    errno.EDQUOT: "disk space",
-}
-"""The exhausted resource, by errno."""
-SHORT_RETRY = 1.0
-"""Seconds after which a client can retry a call that failed because a resource of the server was exhausted."""
-SHORTAGE_LOG_INTERVAL = 10.0
-"""Minimum seconds between two log lines about the same resource. Under memory pressure every call can fail."""
-
-
 def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusal:
     """Return the refusal for an exception. `method`: its name in the log. `writes`: true if the call may have written before
     the error; then the outcome is unknown."""
@@ -228,9 +221,9 @@ def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusa
         case Rejected():
             return error.refusal
         case RevisionExpired():
-            return _expired(error.oldest)
+            return _expired_error(error.oldest)
         case Compacted():
-            return _expired(error.compact_revision)
+            return _expired_error(error.compact_revision)
         case SlowWatcher():
             message = f"the watcher is too slow and its queue is full; resume from resourceVersion {error.resume}"
             facts = (("resourceVersion", str(error.resume)),)
@@ -309,6 +302,6 @@ def not_loaded() -> Refusal:
     return Refusal(Code.UNAVAILABLE, "NotReady", message, retry_after=RETRY_AFTER)
 
 
-def _expired(oldest: int) -> Refusal:
+def _expired_error(oldest: int) -> Refusal:
     message = f"too old resource version: the oldest available one is {oldest}"
     return Refusal(Code.OUT_OF_RANGE, "Expired", message, metadata=(("compactRevision", str(oldest)),))

@@ -29,7 +29,7 @@ from pinnace.apiserver.services.kubelets import GrpcKubelets
 from pinnace.apiserver.services.tokens import MIN_SECONDS
 from pinnace.apiserver.startup import Claim, authority_reader
 from pinnace.apiserver.storage.etcd import EtcdStorage
-from pinnace.apiserver.storage.etcd.members import credentials
+from pinnace.apiserver.storage.etcd.members import add_tls_options
 from pinnace.apiserver.storage.interface import MeasuredStorage, PrefixedStorage, Storage, check_prefix
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
@@ -93,7 +93,7 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     show_default="any cluster with the same client CA",
     help="ID of the cluster in etcd. The server does not start if etcd contains another cluster.",
 )
-@credentials
+@add_tls_options
 @kubelet_credentials
 @click.option(
     "--etcd-compaction-interval",

@@ -58,6 +58,12 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
 )
+SHARDS = 8
+"""The number of listener shards. A client that floods the server from two connections delays a quarter of the other clients."""
+MAX_CONNECTIONS = 10_000
+"""Maximum connections of all shards, if there are enough file descriptors: two connections for each of 5,000 nodes."""
+DESCRIPTOR_SHARE = 0.65
+"""The share of the process's file descriptors for the connections of the port."""
 
 
 def grpc_options(election_lease: int) -> Sequence[tuple[str, int]]:
@@ -84,7 +90,7 @@ class ApiServer:
             authenticator.tokens = UnionTokenAuthenticator(authenticator.tokens, self._assembly.account_tokens)
         self._authenticator = authenticator
         self._options = grpc_options(settings.election_lease)
-        self._lines = [ListenerShards(self._options, self._handlers)]
+        self._lines = [ListenerShards(self._options, self._build_handlers)]
 
     @property
     def methods(self) -> Mapping[str, Method]:
@@ -98,7 +104,7 @@ class ApiServer:
     def listen_for_tokens(self, address: str, tls: TlsFiles) -> str:
         """Open a second port for clients with a bearer token and without a certificate. Call it before `start`. (In gRPC for
         Python a port either requires a client certificate or does not request one.) Returns and raises as `start`."""
-        handlers = partial(self._handlers, by_token=True)
+        handlers = partial(self._build_handlers, by_token=True)
         lines = ListenerShards(self._options, handlers, count=TOKEN_SHARDS, connections=TOKEN_CONNECTIONS, share=TOKEN_SHARE)
         self._lines.append(lines)
         return lines.listen(address, shared_port_credentials(tls, ask=False))
@@ -134,16 +140,8 @@ class ApiServer:
         """The reason why the server is not ready; None if it is ready."""
         return self._assembly.opening.readiness()
 
-    def _handlers(self, *, by_token: bool = False) -> MethodHandlers:
+    def _build_handlers(self, *, by_token: bool = False) -> MethodHandlers:
         return MethodHandlers(self._assembly.methods, self._authenticator, self._assembly.runner, by_token=by_token)
-
-
-SHARDS = 8
-"""The number of listener shards. A client that floods the server from two connections delays a quarter of the other clients."""
-MAX_CONNECTIONS = 10_000
-"""Maximum connections of all shards, if there are enough file descriptors: two connections for each of 5,000 nodes."""
-DESCRIPTOR_SHARE = 0.65
-"""The share of the process's file descriptors for the connections of the port."""
 
 
 class ListenerShards:

@@ -96,6 +96,26 @@ from pinnace.runtime.logs import BootstrapFailed
 from pinnace.runtime.process import FatalError
 from pinnace.runtime.tasks import apply_in_slices
 
+log = logging.getLogger(__name__)
+RETRY = 0.5
+"""Seconds between two attempts while etcd is unavailable."""
+IDENTITY_CHECK_INTERVAL = 60.0
+"""Seconds between two reads of the CA file."""
+FINGERPRINT_LENGTH = 16
+"""The number of hexadecimal digits of a fingerprint in messages."""
+BOOTSTRAP_RETRY_DELAY = 0.5
+"""Seconds between two attempts."""
+READ_TIMEOUT = 5.0
+_BOOTSTRAP_REQUEST = WriteRequest(SERVER)
+_OVERTAKEN = (Code.ALREADY_EXISTS, Code.ABORTED)
+DEFAULT_CIDR = "kubernetes"
+"""The ServiceCIDR of --service-cluster-ip-range, as in Kubernetes."""
+FORMAT = b"canonical-quantities"
+BATCH = 100
+"""The maximum number of objects per call of the store."""
+RETRY_DELAY = 5.0
+"""Seconds between two attempts if some objects could not be written."""
+
 
 class ReadinessGate:
     """Opens the server when its state is complete. `run` must run concurrently with the cacher. `bootstrapped` is set while all
@@ -167,16 +187,6 @@ class ReadinessGate:
             self._restored = True
             self._restores.record_restore()
         self._loaded.set()
-
-
-log = logging.getLogger(__name__)
-
-RETRY = 0.5
-"""Seconds between two attempts while etcd is unavailable."""
-IDENTITY_CHECK_INTERVAL = 60.0
-"""Seconds between two reads of the CA file."""
-FINGERPRINT_LENGTH = 16
-"""The number of hexadecimal digits of a fingerprint in messages."""
 
 
 class OtherCluster(FatalError):
@@ -278,7 +288,7 @@ class ClusterIdentity:
         """Return when the identity matches. While etcd is unavailable, retry. Raises OtherCluster."""
         while True:
             try:
-                await self._attempt()
+                await self._try_once()
                 return
             except OutOfSpace:
                 log.warning("etcd is out of space: the identity of the cluster cannot be written")
@@ -294,7 +304,7 @@ class ClusterIdentity:
             if self._claim.authorities() != self._checked:
                 await self.check()
 
-    async def _attempt(self) -> None:
+    async def _try_once(self) -> None:
         result = await self._storage.get(CLUSTER_KEY)
         own = IdentityRecord(self._known, self._claim.authorities())
         while True:
@@ -318,13 +328,6 @@ class ClusterIdentity:
             return reconcile_identity(IdentityRecord.decode(found.value), own, self._claim.where)
         except ValueError as error:
             raise OtherCluster(f"{self._claim.where}: key {CLUSTER_KEY} is not a valid cluster identity: {error}") from None
-
-
-BOOTSTRAP_RETRY_DELAY = 0.5
-"""Seconds between two attempts."""
-READ_TIMEOUT = 5.0
-_BOOTSTRAP_REQUEST = WriteRequest(SERVER)
-_OVERTAKEN = (Code.ALREADY_EXISTS, Code.ABORTED)
 
 
 class Bootstrap:
@@ -351,13 +354,13 @@ class Bootstrap:
     async def run(self) -> None:
         """Return when all bootstrap objects are complete. Call it when the cacher is loaded. If all objects are complete, it
         does not write, so a server can start while etcd accepts no writes."""
-        while refused := await self._create_defaults() or await self._aggregate():
+        while refused := await self._create_defaults() or await self._aggregate_roles():
             problems = [refusal.message for refusal in refused if refusal.code not in _OVERTAKEN]
             if problem := problems[0] if problems else await self._wait_for_cache():
                 log.warning("cannot create the bootstrap objects: %s", problem, extra=BootstrapFailed(problem).extra)
                 await self._clock.sleep(BOOTSTRAP_RETRY_DELAY)
 
-    async def _aggregate(self) -> Sequence[Refusal]:
+    async def _aggregate_roles(self) -> Sequence[Refusal]:
         try:
             return await self._aggregator.run()
         except (StorageError, CacheError) as error:
@@ -375,7 +378,7 @@ class Bootstrap:
         """Return the refusals of all failed writes. Objects that cannot be decoded are ignored, because only an administrator
         can repair them."""
         return [
-            *await self._create_or_complete(NAMESPACES, map(_namespace, PERMANENT_NAMESPACES)),
+            *await self._create_or_complete(NAMESPACES, map(_build_namespace, PERMANENT_NAMESPACES)),
             *await self._create_or_complete(CLUSTER_ROLES, rbac.cluster_roles()),
             *await self._create_or_complete(CLUSTER_ROLE_BINDINGS, rbac.cluster_role_bindings()),
             *await self._create_or_complete(PRIORITY_CLASSES, policy.system_classes()),
@@ -452,11 +455,7 @@ class Bootstrap:
         return gone, refused
 
 
-DEFAULT_CIDR = "kubernetes"
-"""The ServiceCIDR of --service-cluster-ip-range, as in Kubernetes."""
-
-
-def _namespace(name: str) -> Namespace:
+def _build_namespace(name: str) -> Namespace:
     namespace = Namespace()
     namespace.metadata.name = name
     return namespace
@@ -466,7 +465,7 @@ def _with_missing_parts(found: Any, wanted: Any) -> Any | None:
     """Return `found` with the missing parts of `wanted`; None if nothing is missing."""
     completed = type(found)()
     completed.CopyFrom(found)
-    for there, parts in zip(_parts(completed), _parts(wanted), strict=True):
+    for there, parts in zip(_mergeable_lists(completed), _mergeable_lists(wanted), strict=True):
         for part in parts:
             if not _contains_part(there, part):
                 there.append(part)
@@ -481,7 +480,7 @@ def _contains_part(there: Any, part: Any) -> bool:
     return part in there or (isinstance(part, PolicyRule) and RuleCover(there).covers(part))
 
 
-def _parts(obj: Message) -> Sequence[Any]:
+def _mergeable_lists(obj: Message) -> Sequence[Any]:
     """Return the lists of a bootstrap object to which missing items are added."""
     match obj:
         case ClusterRole():
@@ -490,13 +489,6 @@ def _parts(obj: Message) -> Sequence[Any]:
             return (obj.subjects,)
         case _:
             return ()
-
-
-FORMAT = b"canonical-quantities"
-BATCH = 100
-"""The maximum number of objects per call of the store."""
-RETRY_DELAY = 5.0
-"""Seconds between two attempts if some objects could not be written."""
 
 
 class Migration:
@@ -510,10 +502,10 @@ class Migration:
 
     async def run(self) -> None:
         """Return when the whole store has the current format. Call it when the caches are loaded."""
-        while not await self._attempt():
+        while not await self._try_once():
             await self._clock.sleep(RETRY_DELAY)
 
-    async def _attempt(self) -> bool:
+    async def _try_once(self) -> bool:
         try:
             result = await self._storage.get(STORAGE_FORMAT_KEY)
             if result is not None and result.value == FORMAT:

@@ -32,7 +32,7 @@ from typing import Any
 from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.pods import ended
 from pinnace.api.quantities import semantically_equal
 from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS, store_key
@@ -43,8 +43,8 @@ from pinnace.api.rollouts import (
     MAX_ANNOTATION,
     OWN_ANNOTATIONS,
     REVISION_ANNOTATION,
-    bare,
     revision,
+    without_hash_label,
 )
 from pinnace.api.scalars import MAX_INT32, to_seconds, to_time
 from pinnace.api.selectors import from_message
@@ -170,15 +170,18 @@ def compute_template_hash(template: PodTemplateSpec, collisions: int) -> str:
 def split_replica_sets(deployment: Deployment, sets: Iterable[ReplicaSet]) -> tuple[ReplicaSet | None, list[ReplicaSet]]:
     """Return the replica set of the current template, the oldest if there are several, and all others."""
     ordered = sort_oldest_first(sets)
-    wanted = bare(deployment.spec.template)
-    new = next((replica_set for replica_set in ordered if semantically_equal(bare(replica_set.spec.template), wanted)), None)
+    wanted = without_hash_label(deployment.spec.template)
+    new = next(
+        (replica_set for replica_set in ordered if semantically_equal(without_hash_label(replica_set.spec.template), wanted)),
+        None,
+    )
     return new, [replica_set for replica_set in ordered if replica_set is not new]
 
 
 def build_replica_set(deployment: Deployment, size: int, old: Sequence[ReplicaSet]) -> ReplicaSet:
     """Return the replica set to create for the current template."""
     spec, metadata = deployment.spec, deployment.metadata
-    template = bare(spec.template)
+    template = without_hash_label(spec.template)
     hash_ = compute_template_hash(template, deployment.status.collisionCount)
     new = ReplicaSet()
     new.metadata.name, new.metadata.namespace = f"{metadata.name}-{hash_}", metadata.namespace
@@ -234,7 +237,7 @@ def replica_sets_beyond_history(deployment: Deployment, old: Sequence[ReplicaSet
 
 def read_size_annotation(replica_set: ReplicaSet, annotation: str) -> int | None:
     """Return the number in one of the size annotations, or None if it is missing or invalid."""
-    return natural(replica_set.metadata.annotations.get(annotation, ""))
+    return parse_natural(replica_set.metadata.annotations.get(annotation, ""))
 
 
 def is_scaling_event(deployment: Deployment, sets: Sequence[ReplicaSet]) -> bool:
@@ -594,7 +597,7 @@ class DeploymentController:
         replica_set = await self._sets_client.get(metadata.name, metadata.namespace)
         reference = get_controller_of(replica_set)
         owned = reference is not None and reference.uid == deployment.metadata.uid
-        if owned and semantically_equal(bare(replica_set.spec.template), bare(new.spec.template)):
+        if owned and semantically_equal(without_hash_label(replica_set.spec.template), without_hash_label(new.spec.template)):
             self._expectations.wrote(key, REPLICA_SETS, replica_set.metadata.resourceVersion)
             return
         status = DeploymentStatus()

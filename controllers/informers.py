@@ -121,7 +121,7 @@ _NONE: Mapping[str, Any] = {}
 
 
 def select_all(obj: Object) -> bool:
-    """Return True. Selects all objects for a LabelIndex."""
+    """Return True. Select all objects for a LabelIndex."""
     return True
 
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from pinnace.api import conditions, names
 from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Container, Pod
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.pods import ended
 from pinnace.api.resources import JOBS, PODS, RESOURCE_QUOTAS
 from pinnace.api.scalars import to_seconds, to_time
@@ -66,7 +66,7 @@ def only_ended_are_replaced(job: Job) -> bool:
 
 def index_of(pod: Pod) -> int | None:
     """Return the completion index of the pod, or None."""
-    return natural(pod.metadata.annotations.get(INDEX, ""))
+    return parse_natural(pod.metadata.annotations.get(INDEX, ""))
 
 
 def counts_for_job(job: Job, pod: Pod) -> bool:
@@ -117,7 +117,7 @@ def parse_indexes(text: str, completions: int) -> CompletionIndexes:
     runs = list[tuple[int, int]]()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        begin, end = natural(first), natural(last or first)
+        begin, end = parse_natural(first), parse_natural(last or first)
         if begin is not None and end is not None and begin <= (end := min(end, completions - 1)):
             runs.append((begin, end))
     return CompletionIndexes(_merge_ranges(runs))

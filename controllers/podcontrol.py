@@ -28,7 +28,7 @@ from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec, ResourceQuota
 from pinnace.api.quantity import amounts
 from pinnace.api.resources import PODS, Object, Resource, store_key
 from pinnace.api.verbs_pb2 import DELETED
-from pinnace.api.wire import portions
+from pinnace.api.wire import split_into_batches
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, error_of
 from pinnace.client.informer import Delta, Index
 from pinnace.client.resource import BatchOutcomes, BatchSend, delete_request
@@ -99,7 +99,7 @@ class PodControl:
         """
         first = 1 if key in self._refused else 0
         self._refused.discard(key)
-        for batch in chain(portions(pods[:first], BATCH), portions(pods[first:], BATCH)):
+        for batch in chain(split_into_batches(pods[:first], BATCH), split_into_batches(pods[first:], BATCH)):
             outcomes = await self._send(key, self._client.create_batch, batch)
             errors = [(pod, error) for pod, outcome in zip(batch, outcomes, strict=True) if (error := error_of(outcome))]
             made = [outcome.name for outcome in outcomes if not outcome.HasField("error")]

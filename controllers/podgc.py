@@ -22,7 +22,7 @@ from pinnace.api.scalars import to_seconds
 from pinnace.api.selectors import one_of
 from pinnace.api.verbs_pb2 import MODIFIED
 from pinnace.api.wellknown import DISRUPTION_TARGET
-from pinnace.api.wire import portions
+from pinnace.api.wire import split_into_batches
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
@@ -159,7 +159,7 @@ class PodGarbageCollector:
         """
         gone: dict[str, float] = {}
         errors: list[ApiError] = []
-        for names in portions(
+        for names in split_into_batches(
             [name for name, since in self._missing_nodes.items() if now - since >= QUARANTINE], MAX_NODES_PER_LIST, len
         ):
             try:

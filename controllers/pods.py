@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.integers import int32
+from pinnace.api.integers import parse_int32
 from pinnace.api.pods import ended
 from pinnace.api.resources import Object
 from pinnace.api.scalars import to_seconds
@@ -101,7 +101,7 @@ def compute_pod_properties(pod: Pod) -> PodProperties:
 
 def pod_deletion_cost(pod: Pod) -> int:
     """Return the pod-deletion-cost, or 0 if it is missing or not a 32-bit integer."""
-    return int32(pod.metadata.annotations.get(COST_ANNOTATION, "")) or 0
+    return parse_int32(pod.metadata.annotations.get(COST_ANNOTATION, "")) or 0
 
 
 class PodPropertiesCache:

@@ -13,7 +13,7 @@ from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.pods import ended
-from pinnace.api.records import decides, no_profile
+from pinnace.api.records import deciding_election, no_profile
 from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.verbs_pb2 import MODIFIED
 from pinnace.client.informer import Delta
@@ -37,7 +37,7 @@ def find_missing_schedulers(names: Set[str], elections: Sequence[Election]) -> M
     """Return the schedulers that are not running, with a message for each."""
     if not any(election.scheduler_names for election in elections):
         return {}
-    return {name: no_profile(name, elections) for name in names if decides(name, elections) is None}
+    return {name: no_profile(name, elections) for name in names if deciding_election(name, elections) is None}
 
 
 class SchedulerNameController:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
-from pinnace.api.pods import evicting, tolerates
+from pinnace.api.pods import evicting_taints, tolerates
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.verbs_pb2 import DELETED, Disruption
 from pinnace.api.wellknown import NOT_READY_TAINT, UNREACHABLE_TAINT
@@ -72,7 +72,7 @@ class TaintEvictionController:
 
     async def sync(self, key: str) -> float | None:
         node = self._nodes.get(key)
-        taints = evicting(node) if node is not None else []
+        taints = evicting_taints(node) if node is not None else []
         to_go = self._to_go.pop(key, set())
         if not taints:
             self._cancel_eviction(key, to_go)
@@ -103,7 +103,7 @@ class TaintEvictionController:
     def _forget_pod(self, deltas: Sequence[Delta[Node]]) -> None:
         for delta in deltas:
             name = delta.obj.metadata.name
-            there = set(map(_taint_time_key, evicting(delta.obj))) if delta.kind != DELETED else set()
+            there = set(map(_taint_time_key, evicting_taints(delta.obj))) if delta.kind != DELETED else set()
             left = {what: at for what, at in self._since.pop(name, {}).items() if what[0] in there}
             if left:
                 self._since[name] = left

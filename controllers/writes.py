@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.message import Message
 
 from pinnace.api.resources import Resource
-from pinnace.api.wire import portions
+from pinnace.api.wire import split_into_batches
 from pinnace.client.errors import ApiError, Fenced, Unavailable, error_of, timed_out
 from pinnace.client.resource import BatchSend, ResourceClient
 from pinnace.controllers.informers import Informers
@@ -33,7 +33,7 @@ async def send_in_batches(send: BatchSend[T], items: Sequence[T]) -> list[ApiErr
     Raise Fenced.
     """
     errors: list[ApiError | None] = []
-    for batch in portions(items, BATCH):
+    for batch in split_into_batches(items, BATCH):
         try:
             outcomes = await send(batch)
         except Fenced:
@@ -83,7 +83,7 @@ class WriteBatcher(Generic[T]):
             await asyncio.sleep(0)
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
-                for batch in portions(waiting, BATCH, size=lambda item: item[0].ByteSize()):
+                for batch in split_into_batches(waiting, BATCH, size=lambda item: item[0].ByteSize()):
                     await self._send_batch(batch)
         finally:
             self._sending = False

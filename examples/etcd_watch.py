@@ -19,7 +19,7 @@ from pinnace.client.connection import Connection
 
 
 def decoded(change: KeyVersion) -> str:
-    """Return what a write says: the node and phase of a pod, or the holder of an election."""
+    """Describe a write: the node and phase of a pod, or the holder of an election."""
     if change.key.startswith(PODS.prefix):
         pod = Pod.FromString(change.value)
         return f"node={pod.spec.nodeName or '-'} phase={pod.status.phase or '-'}"

@@ -53,15 +53,15 @@ class AccessChecker:
         question = _AccessAttributes(request.user, route.verb, resource.group, resource.plural, route.subresource, namespace)
         if self._allowed.get(question, 0.0) > self._now():
             return
-        if await self._review(request, question, ""):
+        if await self._review_access(request, question, ""):
             self._allowed[question] = self._now() + ALLOWED_FOR
             self._allowed.move_to_end(question)
             if len(self._allowed) > MAX_KEPT:
                 self._allowed.popitem(last=False)
-        elif not route.name or not await self._review(request, question, route.name):
+        elif not route.name or not await self._review_access(request, question, route.name):
             raise forbidden_status(question, route)
 
-    async def _review(self, request: Request, question: _AccessAttributes, name: str) -> bool:
+    async def _review_access(self, request: Request, question: _AccessAttributes, name: str) -> bool:
         attributes = ResourceAttributes(
             verb=question.verb,
             group=question.group,

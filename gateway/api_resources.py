@@ -25,6 +25,9 @@ _CATEGORIES: Mapping[str, tuple[str, ...]] = {
 _UNDISCOVERED = ("create", "patch", "update")
 SCALED = ("deployments", "replicasets", "statefulsets")
 """The plurals with a `scale` subresource."""
+METRICS_GROUP = "metrics.k8s.io"
+PREFERRED = {"": 0, "apps": 1, "batch": 2}
+"""The order of the first groups. Other groups follow in alphabetical order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class ApiResource:
         return self.custom.resource.list_kind if self.custom is not None else f"{self.kind}List"
 
 
-def _subresources(resource: Resource[Any]) -> Iterator[Subresource]:
+def _subresources_of(resource: Resource[Any]) -> Iterator[Subresource]:
     group, version = resource.group, resource.api_version.rpartition("/")[2]
     if "UpdateStatus" in resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]].methods_by_name:
         yield Subresource("status", resource.kind, ("get", "patch", "update"), group, version)
@@ -117,7 +120,7 @@ def _from_resource(resource: Resource[Any]) -> ApiResource:
         resource,
         resource.short_names,
         _CATEGORIES.get(resource.plural, ()),
-        {subresource.name: subresource for subresource in _subresources(resource)},
+        {subresource.name: subresource for subresource in _subresources_of(resource)},
     )
 
 
@@ -165,7 +168,6 @@ EVENTS_V1 = ApiResource(
     "events.k8s.io", "v1", "events", "Event", True, ALL_VERBS, resources.EVENTS_V1, resources.EVENTS_V1.short_names
 )
 """The objects of the core group's events in their newer form."""
-METRICS_GROUP = "metrics.k8s.io"
 USAGE = (
     ApiResource(METRICS_GROUP, "v1beta1", "nodes", "NodeMetrics", False, ("get", "list")),
     ApiResource(METRICS_GROUP, "v1beta1", "pods", "PodMetrics", True, ("get", "list")),
@@ -184,8 +186,6 @@ _KINDS = {(api_resource.group, api_resource.version, api_resource.kind) for api_
     for subresource in resource.subresources.values()
 }
 _BY_RESOURCE = {api_resource.resource: api_resource for api_resource in reversed(SERVED) if api_resource.resource is not None}
-PREFERRED = {"": 0, "apps": 1, "batch": 2}
-"""The order of the first groups. Other groups follow in alphabetical order."""
 
 
 def find_resource(group: str, version: str, plural: str) -> ApiResource | None:

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from cryptography import x509
 
-from pinnace.api.users import AUTHENTICATED, MAX_GROUPS, Impersonation, service_account
+from pinnace.api.users import AUTHENTICATED, MAX_GROUPS, Impersonation, parse_service_account
 from pinnace.client.errors import ApiError, Exhausted, Unavailable
 from pinnace.gateway.errors import convert_error
 from pinnace.gateway.flow import too_many_requests
@@ -126,7 +126,7 @@ class Authenticator:
 def _seconds_cached(user: User | None) -> float:
     if user is None:
         return INVALID_FOR
-    return ACCOUNT_VALID_FOR if service_account(user.name) is not None else VALID_FOR
+    return ACCOUNT_VALID_FOR if parse_service_account(user.name) is not None else VALID_FOR
 
 
 def parse_impersonation(names: Iterable[str], users: Sequence[str], groups: Sequence[str]) -> Impersonation | None:

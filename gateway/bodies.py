@@ -9,13 +9,16 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
-from pinnace.api.codec import IGNORE, STRICT, WARN, Problem, readable
+from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
+from pinnace.api.codec import IGNORE, STRICT, WARN, Problem, decode_valid_part
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.go_time import TIME_ERROR
 from pinnace.api.meta_v1_pb2 import DeleteOptions, PatchOptions
 from pinnace.api.patch import with_reset
 from pinnace.api.resources import CustomResource
 from pinnace.api.status import Violation
+from pinnace.apiextensions.definitions import read_schemas
+from pinnace.apiextensions.structs import StructError
 from pinnace.gateway import api_resources
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.errors import invalid_object, invalid_options
@@ -91,15 +94,11 @@ def _read_custom_object(request: Request, resource: ApiResource) -> CustomObject
         raise unrecognized_object(request.body, expected.kind, "expected an object")
     _check_custom_type(request, data, resource)
     row = cast(CustomResource, resource.resource)
-    obj, problems = readable(row, with_reset(data))
+    obj, problems = decode_valid_part(row, with_reset(data))
     if wrong := [problem for problem in problems if not problem.unknown]:
         raise _decoding_status(expected, wrong)
     complaints += [f'unknown field "{problem.field}"' for problem in problems]
-    if complaints and validation == STRICT:
-        kind, version = expected.kind, resource.version
-        text = f"strict decoding error: {', '.join(complaints)}"
-        raise bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {text}')
-    _reject_or_warn(request, validation, complaints)
+    _reject_or_warn(request, expected, validation, complaints)
     return obj
 
 
@@ -135,13 +134,23 @@ def read_message(request: Request, message: type[M], expected: BodyType, validat
     data = read_typed(request, expected, note)
     if isinstance(data, bytes):
         return decode_message(message, data)
-    obj, problems = readable(message, with_reset(data))
+    obj, problems = decode_valid_part(message, with_reset(data))
     unknown = [problem for problem in problems if problem.unknown and not (problem.in_status and resets_status)]
     complaints += [f'unknown field "{problem.field}"' for problem in unknown]
     if wrong := [problem for problem in problems if not problem.unknown]:
         raise _decoding_status(expected, wrong)
-    _reject_or_warn(request, validation, complaints)
+    if message is CustomResourceDefinition:
+        complaints += _find_unknown_in_schemas(data, expected)
+    _reject_or_warn(request, expected, validation, complaints)
     return obj
+
+
+def _find_unknown_in_schemas(data: Any, expected: BodyType) -> list[str]:
+    """Return complaints about the schemas of a definition, which is changed. Its message has them as JSON. Raises ApiStatus."""
+    try:
+        return [f'unknown field "{path}"' for path in read_schemas(data)]
+    except StructError as error:
+        raise _decoding_status(expected, [Problem((), str(error))]) from None
 
 
 def is_large(request: Request) -> bool:
@@ -276,24 +285,28 @@ def decode_message(message: type[M], data: bytes) -> M:
         raise bad_request(f"unable to decode the object: {error}") from None
 
 
-def _reject_or_warn(request: Request, validation: str, complaints: list[str]) -> None:
+def _reject_or_warn(request: Request, expected: BodyType, validation: str, complaints: list[str]) -> None:
     """Reject unknown and duplicate fields, or add warnings."""
     if not complaints or validation == IGNORE:
         return
     if validation == STRICT:
-        raise bad_request(f"strict decoding error: {', '.join(complaints)}")
+        raise _cannot_be_handled(expected, f"strict decoding error: {', '.join(complaints)}")
     request.warnings += complaints[:MAX_WARNINGS]
 
 
 def _decoding_status(expected: BodyType, problems: list[Problem]) -> ApiStatus:
-    texts = "; ".join(map(_decoding_error, problems[:MAX_WARNINGS]))
+    return _cannot_be_handled(expected, "; ".join(map(_decoding_error, problems[:MAX_WARNINGS])))
+
+
+def _cannot_be_handled(expected: BodyType, text: str) -> ApiStatus:
     kind, version = expected.kind, expected.api_versions[0].rpartition("/")[2]
-    return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {texts}')
+    return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {text}')
 
 
 def _decoding_error(problem: Problem) -> str:
     """Return the error without its field if it is Go's error about a time, which does not contain it."""
-    return problem.message if problem.message.startswith(TIME_ERROR) else f"{problem.field}: {problem.message}"
+    has_field = problem.field and not problem.message.startswith(TIME_ERROR)
+    return f"{problem.field}: {problem.message}" if has_field else problem.message
 
 
 def read_delete_options(request: Request) -> DeleteOptions:

@@ -81,10 +81,10 @@ class Discovery:
             return Response(200, tagged.body, content_type, headers, is_static=True)
         body = self._bodies.get(path)
         if body is None:
-            body = self._bodies[path] = self._body(path)
+            body = self._bodies[path] = self._document_body(path)
         return Response(200, body)
 
-    def _body(self, path: str) -> bytes:
+    def _document_body(self, path: str) -> bytes:
         """Raises ApiStatus (404)."""
         if path == "/api":
             return self._core

@@ -140,7 +140,7 @@ class Dispatcher:
         """Handle a request. `read_body`: reads the body; None if the request has it. Raises ApiStatus."""
         path = request.path
         if path in PUBLIC and request.method in _READS:
-            return self._information(request)
+            return self._serve_document(request)
         if request.user is ANONYMOUS:
             raise unauthorized()
         if (other := request.impersonation) is not None:
@@ -191,10 +191,10 @@ class Dispatcher:
         if path.startswith("/openapi/") and request.method in _READS:
             return await self._openapi.respond(request)
         await self._discover_group(path)
-        return self._information(request)
+        return self._serve_document(request)
 
     async def _answer_route(self, request: Request, route: Route, read_body: ReadBody | None) -> Response | Upgrade:
-        handler = self._handler(route)
+        handler = self._find_handler(route)
         if (custom := route.resource.custom) is not None and custom.spec.deprecated:
             request.warnings.append(custom.deprecation_warning)
         try:
@@ -210,7 +210,7 @@ class Dispatcher:
         except ApiError as error:
             raise convert_error(error, route.resource, route.name) from None
 
-    def _handler(self, route: Route) -> Handler:
+    def _find_handler(self, route: Route) -> Handler:
         if route.subresource == "why":
             return self._why.get
         if route.resource is ELECTIONS:
@@ -225,12 +225,12 @@ class Dispatcher:
             raise ApiStatus(501, "NotImplemented", f"the subresource {route.subresource} is not supported by this gateway")
         return self._verbs[route.verb]
 
-    def _information(self, request: Request) -> Response:
+    def _serve_document(self, request: Request) -> Response:
         """Return the document of a path that is not one of a resource. Raises ApiStatus: 404, 405."""
         path = request.path
         endpoint, _, check = path[1:].partition("/")
         if endpoint in CHECKS:
-            return self._health(request, endpoint, check)
+            return self._serve_health(request, endpoint, check)
         if request.method not in _READS:
             raise method_not_allowed()
         if path in ("/version", "/version/"):
@@ -250,7 +250,7 @@ class Dispatcher:
         if path.startswith("/apis/") and "." in group and group not in self._served.versions_by_group():
             await self._served.custom.find_group(group)
 
-    def _health(self, request: Request, endpoint: str, check: str) -> Response:
+    def _serve_health(self, request: Request, endpoint: str, check: str) -> Response:
         """Return the result of one check, or of all checks of an endpoint. Only users with permission for the path of a check
         receive the reason of its failure. Raises ApiStatus (404) for an unknown check."""
         checks, problem = CHECKS[endpoint], self._ready()

@@ -125,7 +125,7 @@ class Elections:
         revision = max((election.token, *(term.token for term in history.items)))
         state = ElectionState(election=election, terms=history.items, revision=revision)
         if form.transform:
-            beats = await self._heartbeats(request)
+            beats = await self._read_heartbeat_ages(request)
             return respond_document(_election_table(request, form, [state], str(revision), time.time(), beats), form)
         return respond_document(_type_meta(KIND) | _election_document(state), form)
 
@@ -137,7 +137,7 @@ class Elections:
         list_elections_response = ListElectionsResponse.FromString(data)
         states = [state for state in list_elections_response.states if selects(state.election)]
         if form.transform:
-            beats = await self._heartbeats(request)
+            beats = await self._read_heartbeat_ages(request)
             return respond_document(
                 _election_table(request, form, states, str(list_elections_response.revision), time.time(), beats), form
             )
@@ -159,7 +159,7 @@ class Elections:
             raise convert_error(error, route.resource, route.name) from None
         return Response(200, _ElectionWatch(request, form, stream, first, selects).chunks(), JSON, is_live=True)
 
-    async def _heartbeats(self, request: Request) -> Mapping[str, float]:
+    async def _read_heartbeat_ages(self, request: Request) -> Mapping[str, float]:
         """Return the seconds since the last heartbeat of each leader, by election: a heartbeat renews the lease of its key."""
         message = ListKeysRequest(prefix=ELECTIONS_PREFIX, keys_only=True, leases=True)
         try:

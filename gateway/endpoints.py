@@ -106,7 +106,7 @@ def plan_changes(present: Iterable[EndpointSlice], wanted: Mapping[str, Endpoint
             delete.append(old)
             continue
         del create[old.metadata.name]
-        if _content(new) != _content(old):
+        if _endpoints_content(new) != _endpoints_content(old):
             changed = EndpointSlice()
             changed.CopyFrom(old)
             changed.ClearField("ports")
@@ -117,7 +117,7 @@ def plan_changes(present: Iterable[EndpointSlice], wanted: Mapping[str, Endpoint
     return SliceChanges(list(create.values()), update, delete)
 
 
-def _content(each: EndpointSlice) -> tuple[list[tuple[str, int]], list[str]]:
+def _endpoints_content(each: EndpointSlice) -> tuple[list[tuple[str, int]], list[str]]:
     return [(port.name, port.port) for port in each.ports], [address for item in each.endpoints for address in item.addresses]
 
 
@@ -140,17 +140,17 @@ class EndpointReconciler:
 
     async def renew(self) -> None:
         """Renew the Lease and reconcile once. Failures are logged."""
-        await self._attempt(self._renew_lease)
-        await self._attempt(self._reconcile)
+        await self._try_step(self._renew_lease)
+        await self._try_step(self._reconcile)
 
     async def stop(self) -> None:
         """Remove the address."""
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT):
-                await self._attempt(self._release)
-                await self._attempt(self._reconcile)
+                await self._try_step(self._release)
+                await self._try_step(self._reconcile)
 
-    async def _attempt(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _try_step(self, step: Callable[[], Awaitable[None]]) -> None:
         try:
             await step()
             self._problem = ""

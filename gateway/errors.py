@@ -61,7 +61,7 @@ def convert_error(error: ApiError, resource: ApiResource | None = None, name: st
         return ApiStatus(504, "Timeout", f"the outcome of the request is unknown: {refusal.message}")
     if isinstance(error, Timeout) or refusal.code is Code.DEADLINE_EXCEEDED:
         return ApiStatus(504, "Timeout", f"Timeout: {refusal.message}", retry_after=RETRY_AFTER)
-    details = _details(resource, name)
+    details = _status_details(resource, name)
     if STATUS_CODE in (chosen := dict(refusal.metadata)):
         return ApiStatus(int(chosen[STATUS_CODE]), chosen.get(STATUS_REASON, ""), refusal.message, _read_details(chosen))
     match refusal.code:
@@ -157,7 +157,7 @@ def _status_cause(violation: Violation) -> dict[str, str]:
     return {"reason": "FieldValueInvalid", "message": f"Invalid value: {message}"} | field
 
 
-def _details(resource: ApiResource | None, name: str) -> Mapping[str, Any] | None:
+def _status_details(resource: ApiResource | None, name: str) -> Mapping[str, Any] | None:
     if resource is None:
         return None
     group = {"group": resource.group} if resource.group else {}

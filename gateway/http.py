@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pinnace.api.integers import integer
+from pinnace.api.integers import parse_integer
 from pinnace.api.users import ANONYMOUS as ANONYMOUS_NAME
 from pinnace.api.users import UNAUTHENTICATED, Impersonation
 
@@ -62,7 +62,7 @@ class Request:
         value = self.param(name)
         if not value:
             return None
-        if (number := integer(value)) is not None:
+        if (number := parse_integer(value)) is not None:
             return number
         problem = "value out of range" if _INTEGER.fullmatch(value) else "invalid syntax"
         raise bad_request(f'{name}: strconv.ParseInt: parsing "{value[:64]}": {problem}')

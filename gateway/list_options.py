@@ -24,7 +24,7 @@ def check_list_options(request: Request) -> None:
         if request.param("continue"):
             out.append(Violation(_MATCH, _WITH_CONTINUE))
         if match not in (EXACT, NOT_OLDER_THAN):
-            out.append(_unsupported(match, (EXACT, NOT_OLDER_THAN, "")))
+            out.append(_unsupported_match(match, (EXACT, NOT_OLDER_THAN, "")))
         if match == EXACT and version == "0":
             text = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
             out.append(Violation(_MATCH, text))
@@ -46,13 +46,13 @@ def check_watch_options(request: Request) -> None:
             text = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
             out.append(Violation(_MATCH, text))
         if match != NOT_OLDER_THAN:
-            out.append(_unsupported(match, (NOT_OLDER_THAN,)))
+            out.append(_unsupported_match(match, (NOT_OLDER_THAN,)))
         if request.param("continue"):
             out.append(Violation(_MATCH, _WITH_CONTINUE))
     if out:
         raise invalid_list_options(out)
 
 
-def _unsupported(match: str, supported: Iterable[str]) -> Violation:
+def _unsupported_match(match: str, supported: Iterable[str]) -> Violation:
     values = ", ".join(f'"{value}"' for value in supported)
     return Violation(_MATCH, f'Unsupported value: "{match[:32]}": supported values: {values}')

@@ -38,6 +38,24 @@ _ANY = ("*/*", "application/*")
 _SERVED_TEXT = ", ".join(
     (JSON, YAML, PROTOBUF, f"{JSON};as=Table;v=v1;g=meta.k8s.io", f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
 )
+_STRING = re.compile(r'"(?:\\.|[^"\\])*"', re.DOTALL)
+_BRACKET = re.compile(r"[][{}]")
+_LITERALS = {"t": "true", "f": "false", "n": "null"}
+_EXPECTED = {
+    "Expecting value": "looking for beginning of value",
+    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
+    "Expecting ':' delimiter": "after object key",
+    "Extra data": "after top-level value",
+    "Invalid control character at": "in string literal",
+    "Invalid \\escape": "in string escape code",
+    "Illegal trailing comma before end of object": "looking for beginning of object key string",
+    "Illegal trailing comma before end of array": "looking for beginning of value",
+}
+"""Go's words for the errors of Python's parser."""
+_SUMMARY = 30
+"""Bytes of a body that a message quotes."""
+MAX_DEPTH = 500
+"""The maximum nesting of a JSON or YAML body."""
 
 
 class Format(NamedTuple):
@@ -178,24 +196,6 @@ def unwrap_protobuf(body: bytes) -> UnwrappedObject:
         raise bad_request(f"unable to decode the protobuf envelope: {error}") from None
 
 
-_STRING = re.compile(r'"(?:\\.|[^"\\])*"', re.DOTALL)
-_BRACKET = re.compile(r"[][{}]")
-_LITERALS = {"t": "true", "f": "false", "n": "null"}
-_EXPECTED = {
-    "Expecting value": "looking for beginning of value",
-    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
-    "Expecting ':' delimiter": "after object key",
-    "Extra data": "after top-level value",
-    "Invalid control character at": "in string literal",
-    "Invalid \\escape": "in string escape code",
-    "Illegal trailing comma before end of object": "looking for beginning of object key string",
-    "Illegal trailing comma before end of array": "looking for beginning of value",
-}
-"""Go's words for the errors of Python's parser."""
-_SUMMARY = 30
-"""Bytes of a body that a message quotes."""
-
-
 def syntax_error(error: json.JSONDecodeError) -> str:
     """Return the message of Go's parser (encoding/json) for a syntax error."""
     text, position, problem = error.doc, error.pos, error.msg
@@ -214,7 +214,7 @@ def syntax_error(error: json.JSONDecodeError) -> str:
         position, expected = position + matching, f"in literal {literal} (expecting '{literal[matching]}')"
     else:
         expected = _EXPECTED.get(problem, problem)
-    return f"invalid character {_quoted(text[position])} {expected}"
+    return f"invalid character {_quote_character(text[position])} {expected}"
 
 
 def _is_in_array(text: str) -> bool:
@@ -228,7 +228,7 @@ def _is_in_array(text: str) -> bool:
     return opened[-1] == "["
 
 
-def _quoted(character: str) -> str:
+def _quote_character(character: str) -> str:
     """Quote a character as Go does."""
     if character in "'\"":
         return r"'\''" if character == "'" else "'\"'"
@@ -242,10 +242,6 @@ def unrecognized_object(body: bytes, kind: str, problem: str) -> ApiStatus:
     shown = beginning.decode(errors="replace") if body.startswith(b"{") else beginning.hex()
     summary = shown + " ..." * (len(body) > _SUMMARY) if body else "<empty>"
     return bad_request(f"the object provided is unrecognized (must be of type {kind}): {problem} ({summary})")
-
-
-MAX_DEPTH = 500
-"""The maximum nesting of a JSON or YAML body."""
 
 
 def parse_body(body: bytes, media_type: str, on_duplicate: Callable[[str], None] | None = None, *, kind: str = "JSON") -> Any:

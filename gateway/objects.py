@@ -96,7 +96,7 @@ class ObjectHandlers:
         check_list_options(request)
         resource = route.resource
         if resource.resource is None:
-            return await self._render_list(request, resource, await self._version(request), form)
+            return await self._render_list(request, resource, await self._read_version(request), form)
         message = ListRequest(namespace=route.namespace, options=self._list_options(request))
         data = await self.call(request, route, "List", message, retry=True)
         return await self._render_list(request, resource, data, form)
@@ -104,8 +104,8 @@ class ObjectHandlers:
     async def create(self, request: Request, route: Route) -> Response:
         form = negotiate_for(request, route.resource)
         obj = await self._read_object(request, route)
-        settle_namespace(route, obj)
-        message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]
+        set_namespace_from_path(route, obj)
+        message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]  # custom kinds have handlers of their own
         message.options.dryRun.extend(read_dry_run(request))
         message.options.fieldManager = read_field_manager(request)
         data = await self.call(request, route, "Create", message, name=obj.metadata.name)
@@ -114,9 +114,9 @@ class ObjectHandlers:
     async def update(self, request: Request, route: Route) -> Response:
         form = negotiate_for(request, route.resource)
         obj = await self._read_object(request, route)
-        settle_namespace(route, obj)
+        set_namespace_from_path(route, obj)
         check_name(route, obj)
-        update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]
+        update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]  # custom kinds have handlers of their own
         update.options.dryRun.extend(read_dry_run(request))
         update.options.fieldManager = read_field_manager(request)
         verb = _UPDATES[route.subresource]
@@ -133,7 +133,7 @@ class ObjectHandlers:
         form = negotiate_for(request, route.resource, ())
         message = DeleteRequest(namespace=route.namespace, name=route.name, options=read_delete_options(request))
         data = await self.call(request, route, "Delete", message)
-        obj: Any = route.resource.resource.message.FromString(data)  # type: ignore[union-attr]
+        obj: Any = route.resource.resource.message.FromString(data)  # type: ignore[union-attr]  # custom kinds have handlers of their own
         waits = obj.metadata.deletionGracePeriodSeconds or obj.metadata.finalizers or route.resource.plural == "namespaces"
         if route.resource.plural in _RETURNED or (obj.metadata.HasField("deletionTimestamp") and waits):
             return await self.respond(request, route, data, form)
@@ -215,7 +215,7 @@ class ObjectHandlers:
         if form.transform:
             obj: Any = decode_shown(resource.resource, data)
             if form.transform == TABLE:
-                result = self._table(request, resource, [obj], {"resourceVersion": obj.metadata.resourceVersion}, form)
+                result = self._render_table(request, resource, [obj], {"resourceVersion": obj.metadata.resourceVersion}, form)
             else:
                 result = tables.partial_metadata(obj, form.version)
             return respond_document(result, form, code)
@@ -289,13 +289,13 @@ class ObjectHandlers:
             for obj, owners in _split_objects(resource, items, include)
         )
 
-    def _table(
+    def _render_table(
         self, request: Request, resource: ApiResource, objects: Sequence[Any], meta: dict[str, Any], form: Format
     ) -> dict[str, Any]:
         include = tables.read_include_object(request)
         return tables.render_table(resource, objects, meta, time.time(), version=form.version, include=include)
 
-    async def _version(self, request: Request) -> bytes:
+    async def _read_version(self, request: Request) -> bytes:
         """Return an encoded empty list at the requested revision."""
         options = ListOptions(
             limit=_VERSION_LISTS,
@@ -329,7 +329,7 @@ class ObjectHandlers:
         return options
 
 
-def settle_namespace(route: Route, obj: Any) -> None:
+def set_namespace_from_path(route: Route, obj: Any) -> None:
     """Set the object's namespace to that of the path. Raises ApiStatus (400) if the object has a different namespace."""
     if route.resource.namespaced:
         if obj.metadata.namespace and obj.metadata.namespace != route.namespace:

@@ -22,7 +22,7 @@ from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, ListMeta, MicroTime, ObjectMeta, Time
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.runtime_v1_pb2 import RawExtension
-from pinnace.api.schema import META_PACKAGE, extensions
+from pinnace.api.schema import META_PACKAGE, load_extensions
 from pinnace.api.schema import schema_name as kubernetes_name
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiextensions.openapi import schema_name as custom_schema_name
@@ -76,6 +76,11 @@ _TYPES = {
     "allowWatchBookmarks": "boolean", "sendInitialEvents": "boolean", "watch": "boolean", "orphanDependents": "boolean",
     "limit": "integer", "timeoutSeconds": "integer", "gracePeriodSeconds": "integer",
 }  # fmt: skip
+_NEEDED = {
+    "list": "list", "post": "create", "deletecollection": "deletecollection", "get": "get", "put": "update", "patch": "patch",
+    "delete": "delete",
+}  # fmt: skip
+"""The required verb of each action."""
 
 
 def schema_name(descriptor: Descriptor) -> str:
@@ -97,7 +102,7 @@ class _SchemaRegistry:
         name = schema_name(descriptor)
         if name not in self.found:
             self.found[name] = {}
-            self.found[name] = self._schema(descriptor, kind, of_list)
+            self.found[name] = self._build_schema(descriptor, kind, of_list)
         elif kind is not None:
             _add_group_version_kind(self.found[name], kind, of_list)
         return {"$ref": f"{self._prefix}{name}"}
@@ -108,31 +113,31 @@ class _SchemaRegistry:
         schemas = schemas_v2 if self._prefix == _DEFINITIONS else schemas_v3
         self.found |= schemas(crd, custom.name)
         for message in (ObjectMeta, ListMeta):
-            self.reference(_descriptor(message))
+            self.reference(_find_descriptor(message))
         name = custom_schema_name(crd, custom.name)
         return {"$ref": f"{self._prefix}{name}"}, {"$ref": f"{self._prefix}{name}List"}
 
     def elections(self) -> tuple[dict[str, str], dict[str, str]]:
         """Add the schemas of elections, which are no stored objects. Return references to an election and to a list."""
-        name, metadata = f"{_ELECTION_PACKAGE}.Election", self.reference(_descriptor(ObjectMeta))
+        name, metadata = f"{_ELECTION_PACKAGE}.Election", self.reference(_find_descriptor(ObjectMeta))
         properties: dict[str, Any] = {"metadata": metadata, "status": STATUS_SCHEMA}
         self.found[name] = {"type": "object", "description": "An election of a leader.", "properties": properties}
         _add_group_version_kind(self.found[name], ELECTIONS, False)
         single = {"$ref": f"{self._prefix}{name}"}
-        properties = {"metadata": self.reference(_descriptor(ListMeta)), "items": {"type": "array", "items": single}}
+        properties = {"metadata": self.reference(_find_descriptor(ListMeta)), "items": {"type": "array", "items": single}}
         self.found[f"{name}List"] = {"type": "object", "description": "A list of elections.", "properties": properties}
         _add_group_version_kind(self.found[f"{name}List"], ELECTIONS, True)
         return single, {"$ref": f"{self._prefix}{name}List"}
 
-    def _schema(self, descriptor: Descriptor, kind: ApiResource | None, of_list: bool) -> dict[str, Any]:
+    def _build_schema(self, descriptor: Descriptor, kind: ApiResource | None, of_list: bool) -> dict[str, Any]:
         if descriptor.full_name in _SPECIAL:
             return dict(_SPECIAL[descriptor.full_name][1])
-        extended = extensions().get(schema_name(descriptor), {})
+        extended = load_extensions().get(schema_name(descriptor), {})
         properties: dict[str, Any] = {}
         required = []
         for name, field in fields_of(descriptor).items():
             described = codec.of_field(field.descriptor)
-            result = self._property(field.descriptor, field.value)
+            result = self._build_property(field.descriptor, field.value)
             if described.text:
                 wrapped = "$ref" in result and self._prefix != _DEFINITIONS  # v3 ignores keys next to $ref
                 result = {"description": described.text} | ({"allOf": [result]} if wrapped else result)
@@ -149,13 +154,13 @@ class _SchemaRegistry:
             _add_group_version_kind(schema, kind, of_list)
         return schema
 
-    def _property(self, field: FieldDescriptor, value: FieldDescriptor | None) -> dict[str, Any]:
+    def _build_property(self, field: FieldDescriptor, value: FieldDescriptor | None) -> dict[str, Any]:
         if value is not None:
-            return {"type": "object", "additionalProperties": self._value(value)}
-        result = self._value(field)
+            return {"type": "object", "additionalProperties": self._build_value_schema(value)}
+        result = self._build_value_schema(field)
         return {"type": "array", "items": result} if field.is_repeated else result
 
-    def _value(self, field: FieldDescriptor) -> dict[str, Any]:
+    def _build_value_schema(self, field: FieldDescriptor) -> dict[str, Any]:
         if field.message_type is not None:
             return dict(self.reference(field.message_type))
         return dict(_PRIMITIVES[field.type])
@@ -194,11 +199,6 @@ _OBJECT = (
     _Operation("patch", "patch", (*_WRITES, "force")),
     _Operation("delete", "delete", _DELETES),
 )
-_NEEDED = {
-    "list": "list", "post": "create", "deletecollection": "deletecollection", "get": "get", "put": "update", "patch": "patch",
-    "delete": "delete",
-}  # fmt: skip
-"""The required verb of each action."""
 
 
 class OpenApi:
@@ -249,7 +249,7 @@ class OpenApi:
         name = path.removeprefix("/openapi/v3/")
         if name not in self._names:
             raise PageNotFound
-        body, digest = self._document(name)
+        body, digest = self._build_document(name)
         headers = {"ETag": f'"{digest}"', "Vary": "Accept"}
         if request.param("hash") == digest:
             headers["Cache-Control"] = "public, immutable"
@@ -259,10 +259,12 @@ class OpenApi:
 
     def index(self) -> dict[str, Any]:
         return {
-            "paths": {name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={self._document(name)[1]}"} for name in self._names}
+            "paths": {
+                name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={self._build_document(name)[1]}"} for name in self._names
+            }
         }
 
-    def _document(self, name: str) -> tuple[bytes, str]:
+    def _build_document(self, name: str) -> tuple[bytes, str]:
         """Return the document of a group and version, and its hash."""
         with self._lock:
             if name not in self._made:
@@ -296,7 +298,7 @@ def _are_same(made: Sequence[object], present: Sequence[object]) -> bool:
 def document_v3(resources: Iterable[ApiResource]) -> dict[str, Any]:
     """Return the document of the resources of a group and version."""
     schemas = _SchemaRegistry("#/components/schemas/")
-    paths = dict(_paths(resources, schemas, _operation_v3))
+    paths = dict(_build_paths(resources, schemas, _operation_v3))
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "unversioned"},
@@ -307,7 +309,7 @@ def document_v3(resources: Iterable[ApiResource]) -> dict[str, Any]:
 
 def document_v2(resources: Iterable[ApiResource]) -> dict[str, Any]:
     schemas = _SchemaRegistry(_DEFINITIONS)
-    paths = dict(_paths(resources, schemas, _operation_v2))
+    paths = dict(_build_paths(resources, schemas, _operation_v2))
     return {
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": "unversioned"},
@@ -316,7 +318,9 @@ def document_v2(resources: Iterable[ApiResource]) -> dict[str, Any]:
     }
 
 
-def _paths(resources: Iterable[ApiResource], schemas: _SchemaRegistry, render: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _build_paths(
+    resources: Iterable[ApiResource], schemas: _SchemaRegistry, render: Any
+) -> Iterator[tuple[str, dict[str, Any]]]:
     for resource in resources:
         if resource is ELECTIONS:
             single, whole = schemas.elections()
@@ -326,7 +330,7 @@ def _paths(resources: Iterable[ApiResource], schemas: _SchemaRegistry, render: A
             continue
         else:
             single = schemas.reference(resource.resource.message.DESCRIPTOR, resource)
-            whole = schemas.reference(_descriptor(resource.resource.list_message), resource, of_list=True)
+            whole = schemas.reference(_find_descriptor(resource.resource.list_message), resource, of_list=True)
         root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
         home = f"{root}/namespaces/{{namespace}}/{resource.plural}" if resource.namespaced else f"{root}/{resource.plural}"
         yield (
@@ -359,7 +363,7 @@ def _patch_types(resource: ApiResource) -> tuple[str, ...]:
 def _operation_v3(resource: ApiResource, op: _Operation, answer: dict[str, str], body: dict[str, str]) -> dict[str, Any]:
     content = {media_type: {"schema": answer} for media_type in _BODY_TYPES}
     result: dict[str, Any] = {
-        "tags": [_tag(resource)],
+        "tags": [_operation_tag(resource)],
         "operationId": _operation_id(resource, op),
         "parameters": [{"name": name, "in": "query", "schema": {"type": _TYPES.get(name, "string")}} for name in op.parameters],
         "responses": {"200": {"description": "OK", "content": content}, "401": {"description": "Unauthorized"}},
@@ -387,7 +391,7 @@ def _operation_v2(resource: ApiResource, op: _Operation, answer: dict[str, str],
         "consumes": list(_patch_types(resource) if op.action == "patch" else ("*/*",)),
         "produces": list(_BODY_TYPES),
         "schemes": ["https"],
-        "tags": [_tag(resource)],
+        "tags": [_operation_tag(resource)],
         "operationId": _operation_id(resource, op),
         "parameters": parameters,
         "responses": {"200": {"description": "OK", "schema": answer}, "401": {"description": "Unauthorized"}},
@@ -396,12 +400,12 @@ def _operation_v2(resource: ApiResource, op: _Operation, answer: dict[str, str],
     }
 
 
-def _descriptor(message: Any) -> Descriptor:
+def _find_descriptor(message: Any) -> Descriptor:
     descriptor: Descriptor = message.DESCRIPTOR
     return descriptor
 
 
-def _tag(resource: ApiResource) -> str:
+def _operation_tag(resource: ApiResource) -> str:
     return f"{resource.group.partition('.')[0] or 'core'}_{resource.version}"
 
 

@@ -169,7 +169,7 @@ class _SpdyForwarder:
         try:
             while (message := await socket.receive()) is not None:
                 for frame in self._decoder.frames(message):
-                    await self._take(frame, socket)
+                    await self._handle_frame(frame, socket)
         except SpdyError:
             pass  # the WebSocket is closed
         finally:
@@ -178,7 +178,7 @@ class _SpdyForwarder:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _take(self, frame: spdy.Frame, socket: Socket) -> None:
+    async def _handle_frame(self, frame: spdy.Frame, socket: Socket) -> None:
         if frame.kind == spdy.SYN_STREAM:
             await self._open(frame.stream, self._decoder.headers(frame.payload), socket)
         elif frame.kind == spdy.PING:

@@ -75,7 +75,7 @@ class Reviews:
         spec = _read_review(request, route.resource).get("spec") or {}
         if not isinstance(spec, Mapping):
             raise bad_request("spec: expected an object")
-        status = await self._status(request, route, spec)
+        status = await self._review_status(request, route, spec)
         metadata: dict[str, Any] = {}
         if kind == "SelfSubjectReview":
             metadata["creationTimestamp"] = format_rfc3339(to_time(time.time()))
@@ -106,7 +106,7 @@ class Reviews:
         if not review.allowed:
             raise ApiStatus(403, "Forbidden", f'forbidden: User "{request.user.name}" cannot {verb} path "{path}"', {})
 
-    async def _status(self, request: Request, route: Route, spec: Mapping[str, Any]) -> dict[str, Any]:
+    async def _review_status(self, request: Request, route: Route, spec: Mapping[str, Any]) -> dict[str, Any]:
         kind = route.resource.kind
         if kind == "SelfSubjectReview":
             user = UserInfo.FromString(await self._call(request, "SelfSubjectReview", SelfSubjectReviewRequest()))
@@ -116,7 +116,7 @@ class Reviews:
         if kind == "SelfSubjectRulesReview":
             rules = SelfSubjectRulesReviewRequest(namespace=_string_field(spec, "namespace"))
             rules_review = RulesReview.FromString(await self._call(request, "SelfSubjectRulesReview", rules))
-            return _rules_status(rules_review)
+            return _build_rules_status(rules_review)
         if kind == "TokenReview":
             token = TokenReviewRequest(token=_string_field(spec, "token"), audiences=_string_list_field(spec, "audiences"))
             return _token_status(TokenReviewResponse.FromString(await self._call(request, "TokenReview", token)))
@@ -224,7 +224,7 @@ def _string_list_field(data: Mapping[str, Any], name: str) -> list[str]:
     return values
 
 
-def _rules_status(review: RulesReview) -> dict[str, Any]:
+def _build_rules_status(review: RulesReview) -> dict[str, Any]:
     resource_rules, other = list[dict[str, Any]](), list[dict[str, Any]]()
     for rule in review.rules:
         (other if rule.nonResourceURLs else resource_rules).append(to_dict(rule))

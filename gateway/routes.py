@@ -54,7 +54,7 @@ def resolve_route(request: Request, served: ServedResources = BUILT_IN) -> Route
         raise path_not_found()
     if everywhere and request.method not in ("GET", "HEAD"):  # across namespaces, objects are only listed and watched
         raise method_not_allowed()
-    return Route(_verb(request, resource, name, subresource, deprecated_watch), resource, namespace, name, subresource)
+    return Route(_find_verb(request, resource, name, subresource, deprecated_watch), resource, namespace, name, subresource)
 
 
 def find_custom_resource(request: Request) -> tuple[str, str]:
@@ -71,7 +71,7 @@ def find_custom_resource(request: Request) -> tuple[str, str]:
     return (group, rest[0]) if rest else ("", "")
 
 
-def _verb(request: Request, resource: ApiResource, name: str, subresource: str, deprecated_watch: bool) -> str:
+def _find_verb(request: Request, resource: ApiResource, name: str, subresource: str, deprecated_watch: bool) -> str:
     verb = (_OBJECT_VERBS if name else _COLLECTION_VERBS).get(request.method)
     if verb is None:
         raise method_not_allowed()

@@ -80,7 +80,7 @@ class Server:
 
     async def start(self, host: str, port: int, *, shared: bool = False) -> tuple[str, int]:
         """Start to listen. Return the actual address. `shared`: other processes listen on the port as well. Raises OSError."""
-        self._listener = Listener(self._context, lambda: HttpConnection(self._connections, self._answer))
+        self._listener = Listener(self._context, lambda: HttpConnection(self._connections, self._serve_request))
         address = await self._listener.open(host, port, shared=shared)
         self._sweeping = asyncio.create_task(self._sweep(self._listener))
         return address
@@ -111,7 +111,7 @@ class Server:
             self._connections.sweep(loop.time())
             listener.sweep(loop.time())
 
-    async def _answer(self, connection: HttpConnection, incoming: IncomingRequest) -> bool:
+    async def _serve_request(self, connection: HttpConnection, incoming: IncomingRequest) -> bool:
         """Answer a request. Return whether the connection can be used for another one."""
         started = time.perf_counter()
         path, query = incoming.split_target
@@ -134,7 +134,7 @@ class Server:
         if isinstance(response, Upgrade):
             self._sockets.open(connection, incoming, response)
             return False
-        reusable = await self._send(connection, incoming, request, response)
+        reusable = await self._send_response(connection, incoming, request, response)
         duration_histogram(request.method).observe(time.perf_counter() - started)
         return reusable
 
@@ -144,16 +144,18 @@ class Server:
         request.impersonation = parse_impersonation(request.headers, users, groups)
         return await self._dispatcher.answer(request, incoming.body)
 
-    async def _send(self, connection: HttpConnection, incoming: IncomingRequest, request: Request, response: Response) -> bool:
+    async def _send_response(
+        self, connection: HttpConnection, incoming: IncomingRequest, request: Request, response: Response
+    ) -> bool:
         """Send a response. Return whether the connection can be used for another request. Raises ConnectionError if the client
         has left or does not read."""
         body = response.body
         large = not isinstance(body, bytes) or len(body) >= GZIP_FROM
         compressed = large and not response.is_live and "gzip" in request.headers.get("accept-encoding", "")
         if isinstance(body, bytes) and compressed:
-            body = await self._compress_static(body) if response.is_static else _gzip(_split_body(body))
+            body = await self._compress_static(body) if response.is_static else _compress_chunks(_split_body(body))
         elif not isinstance(body, bytes) and compressed:
-            body = _gzip(body)
+            body = _compress_chunks(body)
         length = len(body) if isinstance(body, bytes) else None
         reusable = incoming.keep_alive and not incoming.upgrade and not self._stopping
         reusable = reusable and response.code != 408  # the next bytes may be the rest of the body, or a new request
@@ -206,7 +208,7 @@ class Server:
     async def _compress_static(self, body: bytes) -> bytes:
         known = self._compressed.get(id(body))
         if known is None:
-            compressed = b"".join([piece async for piece in _gzip(_split_body(body))])
+            compressed = b"".join([piece async for piece in _compress_chunks(_split_body(body))])
             known = self._compressed[id(body)] = body, compressed  # the reference keeps the identity unique
         return known[1]
 
@@ -262,7 +264,7 @@ async def _split_body(body: bytes) -> AsyncIterator[bytes]:
         yield bytes(view[start : start + PIECE])
 
 
-async def _gzip(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _compress_chunks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Compress chunks, each in a thread: zlib releases the interpreter lock."""
     compressor = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     try:

@@ -72,7 +72,7 @@ class Decoder:
             del self._buffer[: 8 + length]
             if not head[0] & 0x80:
                 yield Frame(DATA, int.from_bytes(head, "big"), flags, payload)
-            elif (frame := _control(head, flags, payload)) is not None:
+            elif (frame := _decode_control_frame(head, flags, payload)) is not None:
                 yield frame
 
     def headers(self, block: bytes) -> Mapping[str, str]:
@@ -83,11 +83,11 @@ class Decoder:
             raise SpdyError(f"unable to decompress headers: {error}") from None
         if self._inflate.unconsumed_tail:
             raise SpdyError(f"headers too large: at most {MAX_HEADERS} bytes are allowed")
-        parts = _strings(text)
+        parts = _decode_strings(text)
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in zip(parts, parts, strict=False)}
 
 
-def _control(head: bytes, flags: int, payload: bytes) -> Frame | None:
+def _decode_control_frame(head: bytes, flags: int, payload: bytes) -> Frame | None:
     if int.from_bytes(head[:2], "big") != _VERSION:
         raise SpdyError("the version of a control frame is not SPDY/3")
     kind = int.from_bytes(head[2:], "big")
@@ -102,7 +102,7 @@ def _control(head: bytes, flags: int, payload: bytes) -> Frame | None:
     return Frame(kind, stream, flags, payload[10:] if kind == SYN_STREAM else payload[4:])
 
 
-def _strings(text: bytes) -> Iterator[bytes]:
+def _decode_strings(text: bytes) -> Iterator[bytes]:
     """Yield names and values alternately. The block starts with their number."""
     at = 4
     while at + 4 <= len(text):

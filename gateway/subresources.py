@@ -31,7 +31,7 @@ from pinnace.gateway.bodies import (
 from pinnace.gateway.errors import convert_error
 from pinnace.gateway.http import ApiStatus, Request, Response, bad_request, success_status_object
 from pinnace.gateway.media_types import PROTOBUF, envelope, negotiate
-from pinnace.gateway.objects import PATCH_TYPES, ObjectHandlers, check_name, respond_document, settle_namespace
+from pinnace.gateway.objects import PATCH_TYPES, ObjectHandlers, check_name, respond_document, set_namespace_from_path
 from pinnace.gateway.routes import Route
 from pinnace.gateway.status import status_response
 
@@ -70,7 +70,7 @@ class Subresources:
         if route.verb == "patch":
             return "PatchScale", await self._objects.patch_request(request, route, PATCH_TYPES)
         scale = read_message(request, Scale, body_type_of(_SCALE), read_field_validation(request))
-        settle_namespace(route, scale)
+        set_namespace_from_path(route, scale)
         check_name(route, scale)
         update = UpdateScaleRequest(object=scale)
         update.options.dryRun.extend(read_dry_run(request))
@@ -80,12 +80,12 @@ class Subresources:
     async def bind(self, request: Request, route: Route) -> Response:
         """Bind a pod to a node. Used by external schedulers. Raises ApiStatus."""
         binding = read_message(request, Binding, _BINDING, read_field_validation(request))
-        settle_namespace(route, binding)
+        set_namespace_from_path(route, binding)
         if binding.metadata.name != route.name:
             raise bad_request("name in URL does not match name in Binding object")
         try:
             item = BatchItem.FromString(await self._objects.call(request, route, "Bind", BindRequest(binding=binding)))
-            return self._outcome(request, route, item)
+            return self._pod_subresource_response(request, route, item)
         except ApiStatus as status:
             if status.code != 409:
                 raise
@@ -96,13 +96,13 @@ class Subresources:
     async def evict(self, request: Request, route: Route) -> Response:
         """Delete a pod if its disruption budget permits it. Raises ApiStatus."""
         eviction = read_message(request, Eviction, _EVICTION, read_field_validation(request))
-        settle_namespace(route, eviction)
+        set_namespace_from_path(route, eviction)
         if eviction.metadata.name != route.name:
             raise bad_request("name in URL does not match name in Eviction object")
         eviction.deleteOptions.dryRun.extend(read_dry_run(request))
         validate_delete_options(eviction.deleteOptions)
         data = await self._objects.call(request, route, "Evict", EvictRequest(eviction=eviction))
-        return self._outcome(request, route, BatchItem.FromString(data))
+        return self._pod_subresource_response(request, route, BatchItem.FromString(data))
 
     async def log(self, request: Request, route: Route) -> Response:
         """Return the logs of a container as text. Raises ApiStatus."""
@@ -127,7 +127,7 @@ class Subresources:
 
         return Response(200, chunks(), "text/plain", is_live=True)
 
-    def _outcome(self, request: Request, route: Route, item: BatchItem) -> Response:
+    def _pod_subresource_response(self, request: Request, route: Route, item: BatchItem) -> Response:
         error = error_of(item)
         if error is not None:
             raise convert_error(error, route.resource, route.name)

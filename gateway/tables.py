@@ -101,7 +101,7 @@ def render_table(
     """Return a Table of objects in the version of the resource. `list_meta`: the metadata of the list or of the single object.
     `definitions`: include the column definitions, once per watch."""
     result: dict[str, Any] = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": dict(list_meta)}
-    result["columnDefinitions"] = _definitions(resource) if definitions else None
+    result["columnDefinitions"] = _column_definitions(resource) if definitions else None
     result["rows"] = [render_row(resource, obj, now, version, include) for obj in objects]
     return result
 
@@ -137,7 +137,7 @@ def render_row(resource: ApiResource, obj: Object, now: float, version: str, inc
     if include == "Metadata":
         result["object"] = partial_metadata(obj, version)
     elif include == "Object":
-        result["object"] = {"kind": resource.kind, "apiVersion": resource.api_version} | json.loads(to_json(obj))  # type: ignore[arg-type]
+        result["object"] = {"kind": resource.kind, "apiVersion": resource.api_version} | json.loads(to_json(obj))  # type: ignore[arg-type]  # a message here: dictionaries are served by custom_resources
     return result
 
 
@@ -156,7 +156,7 @@ def partial_metadata(obj: Object, version: str) -> dict[str, Any]:
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
 
 
-def _definitions(resource: ApiResource) -> list[dict[str, Any]]:
+def _column_definitions(resource: ApiResource) -> list[dict[str, Any]]:
     if resource.custom is not None:
         return [_NAME_DEFINITION, *(dict(column.definition) for column in resource.custom.columns)]
     columns = columns_of(resource)

@@ -55,6 +55,11 @@ POLL_INTERVAL = 0.1
 QUEUE_INTERVAL = 1.0
 ACTION_TIMEOUT = 20.0
 MASTERS = "system:masters"
+LEADER = "leader"
+WATCH_KEYS = ResourceAttributes(verb="watch", group="pinnace.io", resource="keys")
+RUN_LANE = "run"
+_TARGET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_PENDING = re.compile(r'^scheduler_pending_pods\{[^}]*queue="(\w+)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE)
 
 
 class Action(NamedTuple):
@@ -71,7 +76,6 @@ ACTIONS: Mapping[str, Action] = {
     RESUME: Action(("kill", "{}", "--signal", "CONT"), "resumed {}"),
     START: Action(("start",), "started what was down"),
 }
-LEADER = "leader"
 FAIL, RECOVER, TRANSFER = "fail", "recover", "transfer"
 NODE_ACTIONS = (FAIL, RECOVER)
 API_ACTIONS: Mapping[str, ResourceAttributes] = {
@@ -80,9 +84,6 @@ API_ACTIONS: Mapping[str, ResourceAttributes] = {
     TRANSFER: ResourceAttributes(verb="transfer", group="pinnace.io", resource="elections"),
 }
 """Actions that the gateway executes as the viewer, with the permission that they need."""
-WATCH_KEYS = ResourceAttributes(verb="watch", group="pinnace.io", resource="keys")
-RUN_LANE = "run"
-_TARGET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class LocalCluster:
@@ -91,7 +92,7 @@ class LocalCluster:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._folder = ClusterFolder(data_dir)
-        self._observer = ProcessObserver(self._records)
+        self._observer = ProcessObserver(self._process_records)
         self._http: dict[str, str] = {}
 
     def changes(self, now: float) -> list[TimelineItem]:
@@ -107,7 +108,7 @@ class LocalCluster:
         return self._http.get(name)
 
     def frozen_schedulers(self) -> Sequence[str]:
-        return processes.suspended_processes(record for record in self._records() if record.component == SCHEDULER)
+        return processes.suspended_processes(record for record in self._process_records() if record.component == SCHEDULER)
 
     def lease_ttl(self) -> float | None:
         """Return the seconds of the leases of elections; None for the default."""
@@ -116,7 +117,7 @@ class LocalCluster:
             return SLOW_LEASE if state is not None and state.spec.slow_motion else None
         return None
 
-    def _records(self) -> Sequence[ProcessRecord]:
+    def _process_records(self) -> Sequence[ProcessRecord]:
         try:
             state = self._folder.read()
         except ClusterError:
@@ -167,7 +168,7 @@ class ClusterActions:
             raise ActionError(f'"{target[:80]}" is not the name of a process, a node or an election')
         self._count += 1
         log.info("%s %s, by %s", name, target, viewer.name)
-        target = self._process(name, target)
+        target = self._resolve_process(name, target)
         lane = NODES_LANE if name in NODE_ACTIONS else RUN_LANE if name == START else target
         mark = partial(self._source.mark, f"action/{self._count}", kind="action", text=f"{viewer.name}: {name} {target}")
         began = self._source.now()
@@ -182,7 +183,7 @@ class ClusterActions:
         await self._source.add([mark(lane=lane, at=began)])
         return text
 
-    def _process(self, name: str, target: str) -> str:
+    def _resolve_process(self, name: str, target: str) -> str:
         """The process that "leader" stands for: the leading scheduler, or for `resume` the frozen one."""
         if self._cluster is None or target != LEADER or name not in ACTIONS or name == START:
             return target
@@ -239,7 +240,9 @@ class TimelineService:
         self._viewers = 0
         actions = ClusterActions(self._cluster, self._source, backend)
         lease_ttl = self._cluster.lease_ttl if self._cluster else lambda: None
-        self._site = TimelineSite(self._source, self._sessions, actions, self._permits, self._watched, lease_ttl)
+        self._site = TimelineSite(
+            self._source, self._sessions, actions, self._permits_viewer, self._set_viewer_count, lease_ttl
+        )
         self._url = ""
 
     async def run(self) -> None:
@@ -262,16 +265,16 @@ class TimelineService:
         if not self._url:
             raise ApiStatus(503, "ServiceUnavailable", "the timeline is not available; see the gateway's log")
         viewer = Viewer(request.user.name, request.user.groups)
-        if not await self._permits(viewer):
+        if not await self._permits_viewer(viewer):
             raise ApiStatus(
                 403, "Forbidden", f'User "{request.user.name}" cannot watch resource "keys" in API group "pinnace.io"'
             )
         return Response(201, dump_json({"url": self._sessions.create_link(self._url, viewer)}))
 
-    async def _permits(self, viewer: Viewer) -> bool:
+    async def _permits_viewer(self, viewer: Viewer) -> bool:
         return await review_permission(self._backend, viewer, WATCH_KEYS)
 
-    def _watched(self, count: int) -> None:
+    def _set_viewer_count(self, count: int) -> None:
         self._viewers = count
         if count:
             self._viewed.set()
@@ -308,13 +311,13 @@ class TimelineService:
                     await self._source.add(items)
                 if now - asked > QUEUE_INTERVAL:
                     asked = now
-                    numbers = await self._queue(cluster, http)
+                    numbers = await self._read_queue_counts(cluster, http)
                     if numbers is not None and numbers != sizes:
                         sizes = numbers
                         await self._source.add([queue_item(now, numbers)])
                 await cluster.wait(POLL_INTERVAL)
 
-    async def _queue(self, cluster: LocalCluster, http: ClientSession) -> dict[str, int] | None:
+    async def _read_queue_counts(self, cluster: LocalCluster, http: ClientSession) -> dict[str, int] | None:
         address = cluster.status_address(self._source.leader(SCHEDULER_ELECTION))
         if address is None:
             return None
@@ -323,6 +326,3 @@ class TimelineService:
                 text = await response.text()
             return {name: int(float(value)) for name, value in _PENDING.findall(text)}
         return None
-
-
-_PENDING = re.compile(r'^scheduler_pending_pods\{[^}]*queue="(\w+)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE)

@@ -30,19 +30,19 @@ class UsageHandlers:
 
     async def list(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), ())
-        result = await self._found(request, route, request.param("fieldSelector"))
+        result = await self._fetch_usage(request, route, request.param("fieldSelector"))
         request.warnings += result.warnings
         head = {"kind": route.resource.list_kind, "apiVersion": route.resource.api_version, "metadata": {}}
-        return respond_document(head | {"items": [_usage(route.resource, item) for item in result.items]}, form)
+        return respond_document(head | {"items": [_usage_object(route.resource, item) for item in result.items]}, form)
 
     async def get(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), ())
-        result = await self._found(request, route, f"metadata.name={route.name}")
+        result = await self._fetch_usage(request, route, f"metadata.name={route.name}")
         if not result.items:
             raise not_found(f"{route.resource.plural}.{METRICS_GROUP}", route.name)
-        return respond_document(_usage(route.resource, result.items[0]), form)
+        return respond_document(_usage_object(route.resource, result.items[0]), form)
 
-    async def _found(self, request: Request, route: Route, fields: str) -> Any:
+    async def _fetch_usage(self, request: Request, route: Route, fields: str) -> Any:
         service, message = _SERVICES[route.resource.plural]
         options = ListOptions(labelSelector=request.param("labelSelector"), fieldSelector=fields)
         asked = ListRequest(namespace=route.namespace, options=options)
@@ -52,7 +52,7 @@ class UsageHandlers:
             raise convert_error(error, route.resource, route.name) from None
 
 
-def _usage(resource: ApiResource, found: Any) -> dict[str, Any]:
+def _usage_object(resource: ApiResource, found: Any) -> dict[str, Any]:
     data = to_dict(found)
     window = found.window.seconds + found.window.nanos / 1e9
     return {"kind": resource.kind, "apiVersion": resource.api_version} | data | {"window": f"{window:g}s"}

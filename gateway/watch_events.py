@@ -203,7 +203,7 @@ class TransformedEncoder(JsonEncoder):
         is_table = self._form.transform == TABLE
         obj, owners = tables.decode_for(self.resource.resource, data, self._include if is_table else "Metadata")
         if is_table:
-            result, end = self._table([obj], {"resourceVersion": obj.metadata.resourceVersion}), tables.TABLE_END
+            result, end = self._render_table([obj], {"resourceVersion": obj.metadata.resourceVersion}), tables.TABLE_END
         else:
             result, end = tables.partial_metadata(obj, self._form.version), tables.METADATA_END
         return b"%b%b}\n" % (_PREFIXES[kind], tables.with_owners(result, owners, end))
@@ -211,17 +211,17 @@ class TransformedEncoder(JsonEncoder):
     def bookmark(self, version: str, initial_end: bool) -> bytes:
         metadata = _bookmark_metadata(version, initial_end)
         if self._form.transform == TABLE:
-            result = self._table([], {"resourceVersion": version})
+            result = self._render_table([], {"resourceVersion": version})
             if initial_end:
-                result["rows"] = [{"cells": [], "object": self._bare(metadata)}]
+                result["rows"] = [{"cells": [], "object": self._partial_metadata(metadata)}]
         else:
-            result = self._bare(metadata)
+            result = self._partial_metadata(metadata)
         return dump_json({"type": "BOOKMARK", "object": result})
 
-    def _bare(self, metadata: dict[str, Any]) -> dict[str, Any]:
+    def _partial_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{self._form.version}", "metadata": metadata}
 
-    def _table(self, objects: list[Any], meta: dict[str, Any]) -> dict[str, Any]:
+    def _render_table(self, objects: list[Any], meta: dict[str, Any]) -> dict[str, Any]:
         definitions, self._defined = not self._defined, True
         return tables.render_table(
             self.resource,

@@ -37,10 +37,10 @@ class Addresses(NamedTuple):
 
 def node_index(name: str) -> int:
     """An index from 0 to 65535: the number at the end of the name, plus an offset derived from the rest of the name."""
-    return _index(name, SPACE)
+    return _index_of_name(name, SPACE)
 
 
-def _index(name: str, space: int) -> int:
+def _index_of_name(name: str, space: int) -> int:
     prefix = name.rstrip("0123456789")
     return (crc32(prefix.encode()) + int(name[len(prefix) :][-9:] or 0)) % space
 
@@ -57,7 +57,7 @@ def pod_cidr(name: str, pods: int = 0, *, local: bool = False) -> str:
     or large enough for `pods` addresses.
     """
     if local:
-        high, low = divmod(_index(name, LOCAL_SPACE), 256)
+        high, low = divmod(_index_of_name(name, LOCAL_SPACE), 256)
         return f"127.{high}.{low}.0/24"
     bits = min(max((pods + _NOT_FOR_PODS - 1).bit_length(), _USUAL_BITS), _MOST_BITS)
     return f"{FIRST + (node_index(name) << bits) % (1 << _SPACE_BITS)}/{32 - bits}"
@@ -79,7 +79,7 @@ class AddressPool:
         self._lowest = 2  # all lower addresses are allocated
 
     def allocate_address(self) -> str:
-        """Returns the allocated address, or an empty string if none is free."""
+        """Return the allocated address, or an empty string if none is free."""
         number = self._lowest
         while number in self._taken:
             number += 1
@@ -90,16 +90,16 @@ class AddressPool:
         return inet_ntoa((self._base + number).to_bytes(4, "big"))
 
     def reserve(self, address: str) -> None:
-        """Reserves an address that an earlier process allocated. Addresses of other networks are ignored."""
-        if (number := self._number(address)) is not None:
+        """Reserve an address that an earlier process allocated. Addresses of other networks are ignored."""
+        if (number := self._number_of_address(address)) is not None:
             self._taken.add(number)
 
     def release(self, address: str) -> None:
-        if (number := self._number(address)) is not None and number in self._taken:
+        if (number := self._number_of_address(address)) is not None and number in self._taken:
             self._taken.remove(number)
             self._lowest = min(self._lowest, number)
 
-    def _number(self, address: str) -> int | None:
+    def _number_of_address(self, address: str) -> int | None:
         try:
             number = int(IPv4Address(address)) - self._base
         except ValueError:

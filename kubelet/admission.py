@@ -31,6 +31,12 @@ STALE_NODE_TIMEOUT = 20.0
 """Seconds after which a pod is rejected although its node may be outdated. A stalled watch is replaced earlier."""
 RETRY_INTERVAL = 0.5
 """Seconds between two checks of a waiting pod."""
+PREEMPTING = "Preempting"
+PREEMPTED = "Preempted in order to admit critical pod"
+_KINDS = ("BestEffort", "Burstable", "Guaranteed")
+Amounts = Mapping[str, int]
+"""By resource, as in pinnace.fit. "pods" is a resource."""
+UNEXPECTED = "UnexpectedAdmissionError"
 
 
 class StaleNodeCheck:
@@ -54,19 +60,11 @@ class StaleNodeCheck:
         return tuple(self._until.get(node, ()))
 
     def forget_pod(self, node: str, uid: str) -> None:
-        """Forgets a pod that was admitted or deleted."""
+        """Forget a pod that was admitted or deleted."""
         if (waiting := self._until.get(node)) is not None:
             waiting.pop(uid, None)
             if not waiting:
                 del self._until[node]
-
-
-PREEMPTING = "Preempting"
-PREEMPTED = "Preempted in order to admit critical pod"
-_KINDS = ("BestEffort", "Burstable", "Guaranteed")
-
-Amounts = Mapping[str, int]
-"""By resource, as in pinnace.fit. "pods" is a resource."""
 
 
 def is_critical(pod: Pod) -> bool:
@@ -128,9 +126,6 @@ def _requested_amounts(pod: Pod) -> Amounts:
     return dict(pod_requests(pod).amounts)
 
 
-UNEXPECTED = "UnexpectedAdmissionError"
-
-
 class PodAdmission:
     """`nodes_known`: see StaleNodeCheck. `staying`: the pods of a node that are not terminating. `preempt`: ends a pod for a
     critical pod, by uid, if `can_end`. `wake`: requeues a pod, by uid. `event`: records an event (pod, type, reason, message).
@@ -163,7 +158,7 @@ class PodAdmission:
         """The priorities of pods that preempt others, by node and uid."""
 
     def admit_pod(self, record: PodRecord, now: Moment) -> PodState | float:
-        """Admits or rejects the pod. Returns the time of the next attempt in monotonic seconds if the decision must wait. The
+        """Admit or reject the pod. Return the time of the next attempt in monotonic seconds if the decision must wait. The
         node belongs to the fleet.
         """
         pod = record.pod
@@ -195,7 +190,7 @@ class PodAdmission:
         return lifecycle.accept_pod(record.template.plan, now)
 
     def _make_room(self, record: PodRecord, node: VirtualNode, now: Moment) -> PodState | float | None:
-        """Preempts other pods for a critical pod, and returns the time of the next attempt. None: no pod can help."""
+        """Preempt other pods for a critical pod, and return the time of the next attempt. None: no pod can help."""
         pod = record.pod
         staying = self._staying(pod.spec.nodeName)
         lacking = node.missing_resources_without(
@@ -222,20 +217,20 @@ class PodAdmission:
                 del self._making_room[pod.spec.nodeName]
 
     def readmit_pod(self, record: PodRecord) -> None:
-        """Admits a pod that an earlier process accepted. Its resources are counted, and it keeps its address."""
+        """Admit a pod that an earlier process accepted. Its resources are counted, and it keeps its address."""
         pod = record.pod
         node = self._nodes.node_of_pod(pod)
         if node is not None and pod.metadata.uid not in node.counted_pods:
             record.addresses = node.readmit_pod(pod.metadata.uid, record.template, pod.status.podIP)
 
     def adopt_volumes(self, record: PodRecord, now: Moment) -> None:
-        """Adopts the volumes of the pod. They are mounted if a container has started."""
+        """Adopt the volumes of the pod. They are mounted if a container has started."""
         if needs_volumes(record.pod):
             mounted_at = self._volumes.adopt_volumes(record.pod, now, started=bool(record.containers))
             record.want = record.want._replace(mounted_at=mounted_at)
 
     def release_resources(self, record: PodRecord) -> None:
-        """Releases all resources of the pod."""
+        """Release all resources of the pod."""
         if needs_volumes(record.pod):
             self._volumes.unpublish_volumes(record.pod)
         self._forget_resize(record.pod)
@@ -244,7 +239,7 @@ class PodAdmission:
             self.retry_resizes(record.pod.spec.nodeName)
 
     def resize_pod(self, record: PodRecord, containers: Sequence[ContainerView], now: Moment) -> bool:
-        """Allocates the resources of the spec, or records why the node cannot. Returns whether the result has changed."""
+        """Allocate the resources of the spec, or record why the node cannot. Return whether the result has changed."""
         pod, before = record.pod, record.resize
         uid, node = pod.metadata.uid, self._nodes.node_of_pod(pod)
         if before is None or node is None or uid not in node.counted_pods:

@@ -38,6 +38,10 @@ again. Kubernetes' eviction-pressure-transition-period is 5 minutes.
 """
 _USAGE = "-usage"
 _PREFIX = "pinnace.io/"
+CRITICAL = 2_000_000_000
+"""The lowest priority of critical pods."""
+THRESHOLD = 100 << 20
+"""Minimum bytes of available memory: Kubernetes' memory.available<100Mi. Also used for disk."""
 
 
 def declares_usage(pod: Pod) -> bool:
@@ -77,10 +81,6 @@ def resource_amount(amounts: Mapping[str, Quantity], resource: str) -> int:
     return amount(resource, amounts[resource].string) if resource in amounts else 0
 
 
-CRITICAL = 2_000_000_000
-"""The lowest priority of critical pods."""
-
-
 class PressureKind(StrEnum):
     """In the order of eviction. The values are those of the annotation."""
 
@@ -91,8 +91,6 @@ class PressureKind(StrEnum):
 
 RESOURCES = {PressureKind.MEMORY: "memory", PressureKind.DISK: "ephemeral-storage", PressureKind.PID: "pids"}
 CONDITIONS = {PressureKind.MEMORY: "MemoryPressure", PressureKind.DISK: "DiskPressure", PressureKind.PID: "PIDPressure"}
-THRESHOLD = 100 << 20
-"""Minimum bytes of available memory: Kubernetes' memory.available<100Mi. Also used for disk."""
 
 
 class Consumer(NamedTuple):
@@ -278,7 +276,7 @@ class EvictionManager:
             self._pressure_until.pop(name, None)
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._clock.sleep(MONITORING_INTERVAL)
             concerned = {*self._shortages, *self._pressure_until, *self._nodes.consuming}
@@ -287,7 +285,7 @@ class EvictionManager:
                 self._on_change(changed)
 
     def _update_pressure(self, name: str, *, evict: bool) -> bool:
-        """Updates the pressure. Returns whether it has changed."""
+        """Update the pressure. Return whether it has changed."""
         before, now = self.node_pressures(name), self._clock.monotonic()
         until_by_kind = {kind: until for kind, until in self._pressure_until.get(name, {}).items() if until > now}
         pods = self._pods_by_uid.active_pods(name)

@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 
 INTERVAL = 3.0
 """Seconds between checks; longer than the time without a lease while a session moves to another API server."""
+SESSION_POLL = 0.02
+"""Seconds between checks of a session that is being opened."""
 
 
 class LeaseReader(Protocol):
@@ -93,7 +95,7 @@ class NodeOwnership:
         self._has_nodes.set()
 
     async def run(self) -> None:
-        """Runs until cancelled. Makes no calls while no node is held by another session."""
+        """Run until cancelled. Make no calls while no node is held by another session."""
         await supervise(
             "nodes of other fleets",
             self._find_free_nodes,
@@ -123,10 +125,6 @@ class NodeOwnership:
                 extra=again,
             )
             self._on_free(free)
-
-
-SESSION_POLL = 0.02
-"""Seconds between checks of a session that is being opened."""
 
 
 class Fleet:
@@ -204,7 +202,7 @@ class Fleet:
         return checks
 
     async def run(self) -> None:
-        """Runs the nodes until cancelled."""
+        """Run the nodes until cancelled."""
         name, backoff = "nodes of the fleet", Backoff(maximum=2.0)
         reconcile = partial(supervise, name, self._reconcile, retry_on=(ApiError,), backoff=backoff, clock=self._clock)
         async with asyncio.TaskGroup() as group:
@@ -228,7 +226,7 @@ class Fleet:
         return self._informer.healthy or self._registration.healthy
 
     async def close(self) -> None:
-        """Ends the session, so that other components see immediately that the nodes do not run any more."""
+        """End the session, so that other components see immediately that the nodes do not run any more."""
         await self._session.close()
 
     def _handle_node_updates(self, deltas: Sequence[Delta[Node]]) -> None:
@@ -251,7 +249,7 @@ class Fleet:
         self._queue_nodes(names)
 
     def _queue_nodes(self, names: Collection[str]) -> None:
-        """Reconciles these nodes after a change of the object or the owner."""
+        """Reconcile these nodes after a change of the object or the owner."""
         self._changed_nodes.update(names)
         self._work.set()
 
@@ -284,7 +282,7 @@ class Fleet:
         self._eviction_manager.update_node(node)
 
     def _update_running_nodes(self, touched: set[str]) -> None:
-        """Starts the existing nodes of the fleet, and stops other nodes."""
+        """Start the existing nodes of the fleet, and stop other nodes."""
         nodes = self._informer.store
         there = {name: node_fault(nodes[name]) for name in touched if name in nodes and name not in self._ownership}
         played = {name for name, fault in there.items() if fault is None}

@@ -51,6 +51,9 @@ log = logging.getLogger(__name__)
 
 FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 """The name is used as a label value."""
+FindPod = Callable[[str], PodSnapshot | None]
+"""Returns the pod with this uid, if the kubelet runs it."""
+Make: TypeAlias = Callable[[VariableSource, Client], tuple[Runtime, PodVolumeManager]]
 
 
 @click.command("pinnace-kubelet", cls=flags.ComponentCommand)
@@ -137,9 +140,9 @@ def main(
     machine = FleetMachine(machines.options.shape(), runtime, local=runtime == "process", own=own)
     tracer = flags.connect_tracer_option(tracing_endpoint, "kubelet", name)
     simulation = SimulationOptions(
-        Behaviour(start_seconds=start_delay), _stages(stages), VolumeDelays(attach_delay, mount_delay)
+        Behaviour(start_seconds=start_delay), _read_stages(stages), VolumeDelays(attach_delay, mount_delay)
     )
-    with _runtime(runtime, root_dir, simulation, images) as (make, streams, meter), _run_log(run_log) as witness:
+    with _open_runtime(runtime, root_dir, simulation, images) as (make, streams, meter), _run_log(run_log) as witness:
         options = FleetOptions(
             name=name,
             servers=known,
@@ -148,15 +151,11 @@ def main(
             machine=machine,
             make=lambda services, client: _log_runs(make(services, client), witness) if witness else make(services, client),
             meter=meter,
-            serving=_serving(listen, advertised, streams) if listen is not None else None,
+            serving=_stream_server_options(listen, advertised, streams) if listen is not None else None,
             tracer=tracer,
         )
         code = process.run_component(lambda stop: serve(stop, options))
     sys.exit(code)
-
-
-FindPod = Callable[[str], PodSnapshot | None]
-"""Returns the pod with this uid, if the kubelet runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +170,6 @@ class StreamServerOptions:
     def advertise(self, bound: KubeletEndpoint) -> KubeletEndpoint:
         everywhere = self.host in ("0.0.0.0", "::")
         return bound._replace(host=self.advertised or (socket.gethostname() if everywhere else bound.host))
-
-
-Make: TypeAlias = Callable[[VariableSource, Client], tuple[Runtime, PodVolumeManager]]
 
 
 class SimulationOptions(NamedTuple):
@@ -211,7 +207,7 @@ class FleetOptions:
 
 
 async def serve(stop: asyncio.Event, options: FleetOptions) -> None:
-    """Runs the fleet until `stop` is set."""
+    """Run the fleet until `stop` is set."""
     servers, machine, server = options.servers, options.machine, None
     if (serving := options.serving) is not None:
         server = KubeletServer(serving.streams(lambda uid: lives.now.find_pod(uid)), servers.tls)
@@ -248,13 +244,15 @@ async def serve(stop: asyncio.Event, options: FleetOptions) -> None:
         await asyncio.to_thread(options.tracer.close)
 
 
-def _serving(listen: tuple[str, int], advertised: str | None, streams: Callable[[FindPod], Streams]) -> StreamServerOptions:
+def _stream_server_options(
+    listen: tuple[str, int], advertised: str | None, streams: Callable[[FindPod], Streams]
+) -> StreamServerOptions:
     host, port = listen
     return StreamServerOptions(streams, host.strip("[]"), port, advertised)
 
 
 @contextmanager
-def _runtime(
+def _open_runtime(
     kind: str, folder: Path | None, simulation: SimulationOptions, images: Path | None
 ) -> Iterator[tuple[Make, Callable[[FindPod], Streams], UsageMeter]]:
     if kind == "fake":
@@ -270,7 +268,7 @@ def _runtime(
         raise click.UsageError("--stages describes simulated containers: the process runtime runs the containers' commands")
     if folder is None:
         raise click.UsageError("--runtime process requires --root-dir, a directory for its pods")
-    table = _images(images)
+    table = _read_images(images)
     try:
         root = RuntimeRoot(folder)
     except OSError as error:
@@ -292,14 +290,14 @@ def _runtime(
         yield make, lambda find: StreamsByImage(ProcessStreams(root), simulation.streams(find), chooser), meter
 
 
-def _images(path: Path | None) -> ImageTable:
+def _read_images(path: Path | None) -> ImageTable:
     try:
         return load_images(path) if path is not None else NO_IMAGES
     except (ConfigurationError, OSError) as error:
         raise click.BadParameter(str(error), param_hint="--images") from None
 
 
-def _stages(name: str | None) -> Stages:
+def _read_stages(name: str | None) -> Stages:
     try:
         return load_stages(name) if name is not None else NO_STAGES
     except StagesError as error:

@@ -21,9 +21,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import ContainerStateTerminated, Node, Pod, Taint, Toleration
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.names import is_extended_resource
-from pinnace.api.pods import evicting, tolerates
+from pinnace.api.pods import evicting_taints, tolerates
 from pinnace.api.scalars import to_time
 from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
 from pinnace.fit import AdmissionPredicate, FitRefusal, NodeCapacity, Requests, allocatable_amounts, matches_node
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 POD_IPS = "podIPs"
 """The resource in the reason of a rejection if podCIDR has no free address."""
+LOST_POWER = 255
+"""The exit code of containers that ran when the machine lost power. Code and reason ("Unknown") are those of containerd."""
 
 
 class VirtualNode:
@@ -49,13 +51,13 @@ class VirtualNode:
         self._network = self._network_of(node)
         self._addresses = self._new_address_pool(node)
         self._node = node
-        self._taints = evicting(node)
+        self._taints = evicting_taints(node)
         self._pods_by_uid: dict[str, tuple[Requests, str]] = {}
 
     def update(self, node: Node) -> None:
-        """Applies a changed Node object. Running pods and their addresses are kept."""
+        """Apply a changed Node object. Running pods and their addresses are kept."""
         self._node = node
-        self._taints = evicting(node)
+        self._taints = evicting_taints(node)
         self._room.allocatable = allocatable_amounts(node)
         if (network := self._network_of(node)) != self._network:  # the node had no pod capacity when it was added
             self._network = network
@@ -87,10 +89,10 @@ class VirtualNode:
         return self._pods_by_uid.keys()
 
     def admit_pod(self, uid: str, template: PodTemplateFacts) -> Addresses | FitRefusal:
-        """Counts the pod and allocates addresses, or returns why it cannot run here. A pod is also rejected if no address is
+        """Count the pod and allocate addresses, or return why it cannot run here. A pod is also rejected if no address is
         free.
         """
-        if refusals := self._refusals(template):
+        if refusals := self._fit_refusals(template):
             return refusals[0]
         address = self._new_address(template)
         if not address:
@@ -99,7 +101,7 @@ class VirtualNode:
 
     def missing_resources_without(self, template: PodTemplateFacts, leaving: Iterable[str]) -> Mapping[str, int] | None:
         """The resources that a pod lacks after the pods `leaving` (uids) have ended. None: ending pods does not help."""
-        refusals = self._refusals(template)
+        refusals = self._fit_refusals(template)
         if not refusals or not all(refusal.resource for refusal in refusals):
             return None
         freed = Counter[str]()
@@ -112,7 +114,7 @@ class VirtualNode:
         }
         return {resource: amount for resource, amount in short.items() if amount > 0}
 
-    def _refusals(self, template: PodTemplateFacts) -> list[FitRefusal]:
+    def _fit_refusals(self, template: PodTemplateFacts) -> list[FitRefusal]:
         """Extended resources that the node does not list are ignored, as in Kubernetes: a scheduler extender accounts for them.
         Only NoExecute taints are checked.
         """
@@ -123,12 +125,12 @@ class VirtualNode:
         ]
         if template.choosy is not None and not matches_node(template.choosy, self._node):
             refusals.append(FitRefusal(predicate=AdmissionPredicate.NODE_AFFINITY))
-        if not all(_tolerated(taint, template.tolerations) for taint in self._taints):
+        if not all(_is_tolerated(taint, template.tolerations) for taint in self._taints):
             refusals.append(FitRefusal(predicate=AdmissionPredicate.TAINT_TOLERATION))
         return refusals
 
     def readmit_pod(self, uid: str, template: PodTemplateFacts, address: str) -> Addresses:
-        """Counts a pod that an earlier process admitted, even if it does not fit. The pod keeps its address, if it is free."""
+        """Count a pod that an earlier process admitted, even if it does not fit. The pod keeps its address, if it is free."""
         if address:
             self._addresses.reserve(address)
         return self._count_pod(uid, template, address or self._new_address(template))
@@ -159,7 +161,7 @@ class VirtualNode:
         return (DEFERRED, refusals[0].admission_message) if refusals else None
 
     def recount_pod(self, uid: str, requests: Requests) -> None:
-        """Counts the new resources of the pod, even if they do not fit. No effect if the pod is not counted."""
+        """Count the new resources of the pod, even if they do not fit. No effect if the pod is not counted."""
         if (tenant := self._pods_by_uid.get(uid)) is not None:
             before, address = tenant
             self._room.remove(before)
@@ -167,14 +169,14 @@ class VirtualNode:
             self._pods_by_uid[uid] = requests, address
 
     def release_pod(self, uid: str) -> None:
-        """Undoes `admit_pod` and `readmit_pod`. No effect if the pod is not counted."""
+        """Undo `admit_pod` and `readmit_pod`. No effect if the pod is not counted."""
         if (tenant := self._pods_by_uid.pop(uid, None)) is not None:
             requests, address = tenant
             self._room.remove(requests)
             self._addresses.release(address)
 
 
-def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+def _is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     return any(tolerates(toleration, taint.key, taint.value, taint.effect) for toleration in tolerations)
 
 
@@ -211,7 +213,7 @@ class VirtualNodes:
         return node.allocatable if node is not None else {}
 
     def set(self, node: Node) -> bool:
-        """Adds or updates a node. Returns whether it has just thawed."""
+        """Add or update a node. Return whether it has just thawed."""
         name = node.metadata.name
         if (known := self._nodes.get(name)) is not None:
             known.update(node)
@@ -236,7 +238,7 @@ class VirtualNodes:
         self._off.update(names)
 
     def freeze_nodes(self, names: Collection[str]) -> None:
-        """Freezes these nodes, unless they are powered off. After they thaw, their pods must be set again."""
+        """Freeze these nodes, unless they are powered off. After they thaw, their pods must be set again."""
         self.frozen.update(name for name in names if name in self._nodes)
 
     def is_silenced(self, pod: Pod) -> bool:
@@ -252,16 +254,12 @@ class VirtualNodes:
         self._booted.difference_update(names)
 
     def set_pressures(self, name: str, pressures: Sequence[PressureKind]) -> None:
-        """Sets the pressures of the node, which admission checks."""
+        """Set the pressures of the node, which admission checks."""
         self._pressures[name] = pressures
 
     def node_pressures(self, pod: Pod) -> Sequence[PressureKind]:
         """The pressures of the pod's node."""
         return self._pressures.get(pod.spec.nodeName, ())
-
-
-LOST_POWER = 255
-"""The exit code of containers that ran when the machine lost power. Code and reason ("Unknown") are those of containerd."""
 
 
 class NodeFault(StrEnum):
@@ -283,7 +281,7 @@ def node_fault(node: Node) -> NodeFault | None:
 def requested_crashes(pod: Pod) -> Iterator[ContainerCrash]:
     for key, value in pod.metadata.annotations.items():
         if key.startswith(CRASH_ANNOTATION):
-            attempt, code = map(natural, value.partition(" ")[::2])
+            attempt, code = map(parse_natural, value.partition(" ")[::2])
             if attempt is not None and code is not None:
                 yield ContainerCrash(key.removeprefix(CRASH_ANNOTATION), attempt, code % 256)
 

@@ -71,6 +71,14 @@ from pinnace.runtime.tasks import run_until_first
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 log = logging.getLogger(__name__)
+STOP_RETRY_DELAY = 1.0
+"""Seconds until the retry of a failed stop request."""
+STEPS_PER_TURN = 256
+"""Pods that are synced before other tasks of the event loop run: some milliseconds."""
+GATHER = 0.05
+"""Seconds to wait for more new nodes before the watch is reopened."""
+SYNC_TIMEOUT = 30.0
+"""Seconds without the initial state after which this is logged."""
 
 
 class PanicIsolation:
@@ -95,12 +103,6 @@ class PanicIsolation:
     def reset_backoff(self, uid: str) -> None:
         """Reset the backoff of a pod that was synced without an exception, or is gone."""
         self._backoffs.forget(uid)
-
-
-STOP_RETRY_DELAY = 1.0
-"""Seconds until the retry of a failed stop request."""
-STEPS_PER_TURN = 256
-"""Pods that are synced before other tasks of the event loop run: some milliseconds."""
 
 
 class PodEventSink(Protocol):
@@ -168,7 +170,7 @@ class PodManager:
         return self._status_manager.pending_count
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_unending("reports", self._status_manager.run))
@@ -178,7 +180,7 @@ class PodManager:
             self._runtime.close()
 
     def set_node(self, node: Node) -> None:
-        """Adds or updates a node."""
+        """Add or update a node."""
         name = node.metadata.name
         if self._nodes.set(node):
             self._thaw_node(name)
@@ -187,7 +189,7 @@ class PodManager:
         self._admission.retry_resizes(name)
 
     def drop_nodes(self, names: Collection[str]) -> None:
-        """Forgets these nodes and their pods. They belong to another fleet, or have been deleted."""
+        """Forget these nodes and their pods. They belong to another fleet, or have been deleted."""
         self._nodes.drop_nodes(names)
         for uid, pod in self._all_pods():
             if pod.spec.nodeName in names:
@@ -272,7 +274,7 @@ class PodManager:
             self._queue.add(uid)
 
     def replace_pods(self, nodes: Collection[str], pods: Collection[Pod]) -> None:
-        """Replaces the known pods by these pods of these nodes. Missing pods are forgotten first, so that their resources are
+        """Replace the known pods by these pods of these nodes. Missing pods are forgotten first, so that their resources are
         free. New pods are admitted in the order of their creation, as in Kubernetes, because lists are sorted by name.
         """
         uids = {pod.metadata.uid for pod in pods}
@@ -322,7 +324,7 @@ class PodManager:
         self._queue.add(uid)
 
     def _apply_annotations(self, uid: str, pod: Pod) -> None:
-        """Applies the annotations of a running pod. If this raises an exception, the pod runs without them."""
+        """Apply the annotations of a running pod. If this raises an exception, the pod runs without them."""
         if not pod.metadata.annotations:
             return
         try:
@@ -357,7 +359,7 @@ class PodManager:
             await asyncio.sleep(0)
 
     async def _adopt_accepted_pods(self) -> None:
-        """Adopts pods before any pod is admitted, so that their resources are counted."""
+        """Adopt pods before any pod is admitted, so that their resources are counted."""
         while self._pods_to_adopt:
             now = read_clocks(self._clock)
             for uid in list(islice(self._pods_to_adopt, STEPS_PER_TURN)):
@@ -405,7 +407,7 @@ class PodManager:
         record.state = state
 
     def _resize_pod(self, uid: str, record: PodRecord, now: Moment) -> None:
-        """Allocates the resources of the spec, if the node has room."""
+        """Allocate the resources of the spec, if the node has room."""
         state, before = record.state, record.resize
         if before is None or state is None or state.phase.final or state.ending is not None:
             return
@@ -441,7 +443,7 @@ class PodManager:
         self._status_manager.mark_changed(uid, record)
 
     def _advance_pod(self, uid: str, record: PodRecord, now: Moment) -> None:
-        """Advances a pod until no action remains."""
+        """Advance a pod until no action remains."""
         if record.resize is not None and (record.resize.reason or record.resize.unseen):
             self._resize_pod(uid, record, now)
         before = record.state
@@ -464,7 +466,7 @@ class PodManager:
         self._status_manager.delete_if_finished(uid, record)
 
     def _admit_pod(self, uid: str, record: PodRecord, now: Moment) -> PodState | None:
-        """Executes one step. None: sync the pod again first."""
+        """Execute one step. None: sync the pod again first."""
         decided = self._admission.admit_pod(record, now)
         if isinstance(decided, float):
             self._queue.add_at(uid, decided)
@@ -511,7 +513,7 @@ class PodManager:
             self._record_end_event(record.pod, state, containers)
 
     def _record_end_event(self, pod: Pod, state: PodState, containers: Sequence[ContainerView]) -> None:
-        """Records an event for a container that ended unexpectedly."""
+        """Record an event for a container that ended unexpectedly."""
         if state.refused:
             metrics.REFUSED.labels(state.reason).inc()
             self._record_event(pod, "Warning", state.reason, state.message)
@@ -522,12 +524,6 @@ class PodManager:
     def _record_event(self, pod: Pod, type_: str, reason: str, message: str) -> None:
         if not self._nodes.is_silenced(pod):
             self._events.event(pod, type_, reason, message)
-
-
-GATHER = 0.05
-"""Seconds to wait for more new nodes before the watch is reopened."""
-SYNC_TIMEOUT = 30.0
-"""Seconds without the initial state after which this is logged."""
 
 
 class PodWatch:
@@ -550,14 +546,14 @@ class PodWatch:
         return wrong or (None if self._synced else "the pods of some nodes are not watched yet")
 
     def watch_nodes(self, nodes: Collection[str]) -> None:
-        """Sets the nodes to watch. A node that was removed and added again is new."""
+        """Set the nodes to watch. A node that was removed and added again is new."""
         self._nodes = frozenset(nodes)
         self._watched_nodes &= self._nodes
         if not self._nodes <= self._watched_nodes:
             self._nodes_added.set()
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         await self._nodes_added.wait()
         while True:
             self._nodes_added.clear()

@@ -101,7 +101,7 @@ class PodRecord:
         return [container.name for container in self.containers if container.state is ContainerState.RUNNING]
 
     def apply_pod_version(self, pod: Pod) -> bool:
-        """Applies a newer version of the pod, or the event of an own write. Returns False for an older version. If the desired
+        """Apply a newer version of the pod, or the event of an own write. Return False for an older version. If the desired
         state has changed, `want` is another object.
         """
         metadata = pod.metadata

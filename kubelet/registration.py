@@ -42,7 +42,7 @@ from pinnace.api.wellknown import (
     RESERVED_ANNOTATION,
     ZONE_LABEL,
 )
-from pinnace.api.wire import portions
+from pinnace.api.wire import split_into_batches
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Exhausted, NotFound, Unavailable, error_of
 from pinnace.client.resource import ResourceClient
 from pinnace.client.workqueue import RejectedQueue
@@ -57,6 +57,23 @@ READY = ("True", "KubeletReady", "the fleet holds the lease of this node")
 OS_IMAGE = "virtual node of a pinnace fleet"
 PAUSE_IMAGE, PAUSE_SIZE = "registry.k8s.io/pause:3.10", 320_368
 """The image of a machine that has not run a pod, with its size in bytes."""
+_PRESSURE_WORDS = {
+    (PressureKind.MEMORY, True): ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+    (PressureKind.MEMORY, False): ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    (PressureKind.DISK, True): ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+    (PressureKind.DISK, False): ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    (PressureKind.PID, True): ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+    (PressureKind.PID, False): ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+}
+log = logging.getLogger(__name__)
+CHUNK = 500
+"""Maximum number of nodes per batch."""
+MAX_RETRY_INTERVAL = 7.0
+"""Maximum seconds between retries of a rejected node, as in the kubelet's tryRegisterWithAPIServer."""
+CONCURRENCY = 16
+"""Maximum number of concurrent calls for single nodes."""
+RejectedNodes: TypeAlias = dict[str, ApiError]
+"""Error messages by node name."""
 
 
 class KubeletEndpoint(NamedTuple):
@@ -289,29 +306,6 @@ def _set_pressure_condition(node: Node, kind: PressureKind, holds: bool, now: fl
     said.lastHeartbeatTime.CopyFrom(to_time(now))
 
 
-_PRESSURE_WORDS = {
-    (PressureKind.MEMORY, True): ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
-    (PressureKind.MEMORY, False): ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-    (PressureKind.DISK, True): ("KubeletHasDiskPressure", "kubelet has disk pressure"),
-    (PressureKind.DISK, False): ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-    (PressureKind.PID, True): ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
-    (PressureKind.PID, False): ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-}
-
-
-log = logging.getLogger(__name__)
-
-CHUNK = 500
-"""Maximum number of nodes per batch."""
-MAX_RETRY_INTERVAL = 7.0
-"""Maximum seconds between retries of a rejected node, as in the kubelet's tryRegisterWithAPIServer."""
-CONCURRENCY = 16
-"""Maximum number of concurrent calls for single nodes."""
-
-RejectedNodes: TypeAlias = dict[str, ApiError]
-"""Error messages by node name."""
-
-
 def no_pressure(node: str) -> Collection[PressureKind]:
     return ()
 
@@ -341,10 +335,12 @@ class NodeRegistrar:
         self._clock = clock
 
     async def create(self, names: Sequence[str]) -> RejectedNodes:
-        """Creates nodes of this fleet as Ready, and adopts those that already exist. Returns rejections."""
+        """Create nodes of this fleet as Ready, and adopt those that already exist. Return rejections."""
         refused: RejectedNodes = {}
         done = 0
-        for chunk in portions((build_node(name, self._fleet, self._machine, self._clock.time()) for name in names), CHUNK):
+        for chunk in split_into_batches(
+            (build_node(name, self._fleet, self._machine, self._clock.time()) for name in names), CHUNK
+        ):
             refused |= await _send_batch(self._client.create_batch, chunk)
             done += len(chunk)
             log.info("registered %d of %d nodes", done, len(names))
@@ -356,8 +352,8 @@ class NodeRegistrar:
     async def make_ready(
         self, present: Iterable[Node], pressures: Callable[[str], Collection[PressureKind]] = no_pressure
     ) -> RejectedNodes:
-        """Writes the status of nodes with a difference, otherwise their spec. A new node takes two passes, because the second
-        write needs the version of the first. A node that has changed meanwhile is left to the next pass. Returns rejections.
+        """Write the status of nodes with a difference, otherwise their spec. A new node takes two passes, because the second
+        write needs the version of the first. A node that has changed meanwhile is left to the next pass. Return rejections.
         """
         unready, held_back = [], []
         for node in present:
@@ -369,7 +365,7 @@ class NodeRegistrar:
         reports = (with_ready_status(node, self._machine, now, pressures(node.metadata.name)) for node in unready)
         before = {node.metadata.name: node for node in unready}
         refused: RejectedNodes = {}
-        for chunk in portions(reports, CHUNK):
+        for chunk in split_into_batches(reports, CHUNK):
             refused |= await _send_batch(self._client.update_status_batch, chunk)
             for node in chunk:
                 if node.metadata.name not in refused:
@@ -439,7 +435,7 @@ class NodeRegistration:
         self._record_results(tried, await self._registrar.make_ready(nodes, self._pressures))
 
     async def create(self) -> None:
-        """Creates own nodes that are due and do not exist. Raises Unavailable."""
+        """Create own nodes that are due and do not exist. Raises Unavailable."""
         due = [name for name in self._own_nodes if name in self._nodes_to_create] if self._nodes_to_create else []
         missing = [name for name in due if name not in self._existing_nodes]
         refused = await self._registrar.create(missing)
@@ -449,7 +445,7 @@ class NodeRegistration:
         self.tried = True
 
     async def run(self) -> None:
-        """Schedules retries of rejected nodes until cancelled."""
+        """Schedule retries of rejected nodes until cancelled."""
         while True:
             names = set(await self._rejected.get_batch(CHUNK))
             self._nodes_to_create |= names & self._uncreated
@@ -481,7 +477,7 @@ async def _send_batch(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchI
 
 
 async def _run_concurrently(calls: Mapping[str, Coroutine[Any, Any, None]]) -> RejectedNodes:
-    """Executes all calls with limited concurrency. Returns rejections. Other errors are raised after all calls."""
+    """Execute all calls with limited concurrency. Return rejections. Other errors are raised after all calls."""
     free = asyncio.Semaphore(CONCURRENCY)
 
     async def limited(call: Coroutine[Any, Any, None]) -> None:

@@ -72,7 +72,7 @@ class KubeletServer:
         self._server = grpc.aio.server(options=(*OPTIONS, *grpc_server.server_options(MAX_CONNECTIONS)))
 
     def bind(self, host: str, port: int) -> KubeletEndpoint:
-        """Binds the address, and returns it with the actual port. Raises OSError."""
+        """Bind the address, and return it with the actual port. Raises OSError."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if self._tls is None and not is_loopback(host):
             raise OSError(f"cannot listen on {address}: without certificates, only loopback addresses are allowed")
@@ -86,7 +86,7 @@ class KubeletServer:
         return KubeletEndpoint(host, bound)
 
     async def start(self, statistics: Callable[[], Statistics]) -> None:
-        """Starts to serve. `statistics`: returns the current statistics."""
+        """Start to serve. `statistics`: returns the current statistics."""
 
         async def stats(requests: AsyncIterator[StatsRequest]) -> AsyncGenerator[StatsResponse, None]:
             yield await statistics().answer_stats_request(await _first_request(requests, StatsRequest))
@@ -95,11 +95,11 @@ class KubeletServer:
             (
                 _MethodHandlers(
                     {
-                        f"/{SERVICE}/Stats": self._handler(stats, StatsRequest),
-                        f"/{SERVICE}/Logs": self._handler(self._logs, LogsRequest),
-                        f"/{SERVICE}/Exec": self._handler(self._exec, ExecRequest),
-                        f"/{SERVICE}/Attach": self._handler(self._attach, AttachRequest),
-                        f"/{SERVICE}/PortForward": self._handler(self._port_forward, PortForwardRequest),
+                        f"/{SERVICE}/Stats": self._build_handler(stats, StatsRequest),
+                        f"/{SERVICE}/Logs": self._build_handler(self._serve_logs, LogsRequest),
+                        f"/{SERVICE}/Exec": self._build_handler(self._serve_exec, ExecRequest),
+                        f"/{SERVICE}/Attach": self._build_handler(self._attach, AttachRequest),
+                        f"/{SERVICE}/PortForward": self._build_handler(self._port_forward, PortForwardRequest),
                     },
                     self._admit,
                 ),
@@ -110,7 +110,7 @@ class KubeletServer:
     async def stop(self) -> None:
         await self._server.stop(STOP_GRACE)
 
-    def _handler(
+    def _build_handler(
         self, serve: Callable[[AsyncIterator[Any]], AsyncGenerator[Message, None]], message: type[Message]
     ) -> "grpc.RpcMethodHandler":
         """Requests are read as a stream for all methods. Otherwise gRPC would read the request of a unary method before the
@@ -128,12 +128,12 @@ class KubeletServer:
 
         return grpc.stream_stream_rpc_method_handler(call)
 
-    async def _logs(self, requests: AsyncIterator[LogsRequest]) -> AsyncGenerator[LogsResponse, None]:
+    async def _serve_logs(self, requests: AsyncIterator[LogsRequest]) -> AsyncGenerator[LogsResponse, None]:
         async with aclosing(self._streams.logs(await _first_request(requests, LogsRequest))) as chunks:
             async for data in chunks:
                 yield LogsResponse(data=data)
 
-    async def _exec(self, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[ExecResponse, None]:
+    async def _serve_exec(self, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[ExecResponse, None]:
         first = await anext(requests, None)
         if first is None or not first.HasField("start"):
             raise StreamError(Code.INVALID_ARGUMENT, "the first request of an exec must contain the command")
@@ -158,7 +158,7 @@ class KubeletServer:
                 yield response
 
     async def _admit(self, context: "grpc.aio.ServicerContext") -> None:
-        """Accepts only API servers. TLS has verified the certificate. Refusals of other clients are delayed."""
+        """Accept only API servers. TLS has verified the certificate. Refusals of other clients are delayed."""
         if self._tls is None:
             return
         (shown,) = context.auth_context().get("x509_pem_cert", [b""])
@@ -209,7 +209,7 @@ class _CommandInput:
         self.ended = False
 
     async def read(self) -> AsyncIterator[bytes]:
-        """Runs until the end of the stream."""
+        """Run until the end of the stream."""
         async for request in self._requests:
             if request.closeStdin:
                 break

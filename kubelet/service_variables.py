@@ -60,20 +60,20 @@ class ServiceVariables:
             services[MASTER_SERVICE] = master
         if pod.spec.enableServiceLinks or not pod.spec.HasField("enableServiceLinks"):
             services.update((item.metadata.name, item) for item in self._by_namespace.under(pod.metadata.namespace).values())
-        return {name: value for _, service in sorted(services.items()) for name, value in variables(service)}
+        return {name: value for _, service in sorted(services.items()) for name, value in variables_of(service)}
 
 
-def variables(service: Service) -> Iterator[tuple[str, str]]:
+def variables_of(service: Service) -> Iterator[tuple[str, str]]:
     """Yield the variables of a service."""
     address, ports = service.spec.clusterIP, service.spec.ports
     if address in ("", "None") or service.spec.type == "ExternalName" or not ports:
         return
-    prefix = _variable(service.metadata.name)
+    prefix = _variable_name(service.metadata.name)
     yield f"{prefix}_SERVICE_HOST", address
     yield f"{prefix}_SERVICE_PORT", str(ports[0].port)
     for port in ports:
         if port.name:
-            yield f"{prefix}_SERVICE_PORT_{_variable(port.name)}", str(port.port)
+            yield f"{prefix}_SERVICE_PORT_{_variable_name(port.name)}", str(port.port)
     host = f"[{address}]" if ":" in address else address
     for index, port in enumerate(ports):
         protocol = port.protocol or "TCP"
@@ -87,5 +87,5 @@ def variables(service: Service) -> Iterator[tuple[str, str]]:
         yield f"{each}_ADDR", address
 
 
-def _variable(name: str) -> str:
+def _variable_name(name: str) -> str:
     return name.upper().replace("-", "_")

@@ -54,10 +54,10 @@ class DeclaredUsageMeter:
         self._clock = clock
 
     async def measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
-        return await apply_in_slices(_declared, running, self._clock)
+        return await apply_in_slices(_declared_usage, running, self._clock)
 
 
-def _declared(running: RunningPod) -> Mapping[str, ResourceUsage]:
+def _declared_usage(running: RunningPod) -> Mapping[str, ResourceUsage]:
     pod, names = running
     return {
         container.name: ResourceUsage(
@@ -95,7 +95,7 @@ class Stats:
         measured = dict(zip(running, await self._meter.measure(list(running.values())), strict=True))
         now, response = self._clock.time(), StatsResponse()
         for name, tenants in of_nodes.items():
-            used = _sum(item for uid in tenants if uid in measured for item in measured[uid].values())
+            used = _sum_usages(item for uid in tenants if uid in measured for item in measured[uid].values())
             _fill(response.nodes.add(), name, used._replace(memory=used.memory + self._beside(name)), now)
         for uid in wanted:
             if containers := measured.get(uid):
@@ -103,7 +103,7 @@ class Stats:
         return response
 
 
-def _sum(usages: Iterable[ResourceUsage]) -> ResourceUsage:
+def _sum_usages(usages: Iterable[ResourceUsage]) -> ResourceUsage:
     """The longest window is used."""
     cpu, memory, window = 0, 0, 0.0
     for item in usages:
@@ -113,24 +113,24 @@ def _sum(usages: Iterable[ResourceUsage]) -> ResourceUsage:
 
 def _fill(metrics: NodeMetrics, node: str, used: ResourceUsage, now: float) -> None:
     metrics.metadata.name = node
-    _stamp(metrics, used.window, now)
+    _set_time(metrics, used.window, now)
     _write(metrics.usage, used)
 
 
 def _fill_pod(metrics: PodMetrics, uid: str, containers: Mapping[str, ResourceUsage], now: float) -> None:
     metrics.metadata.uid = uid
-    _stamp(metrics, max(container.window for container in containers.values()), now)
+    _set_time(metrics, max(container.window for container in containers.values()), now)
     for name, used in containers.items():
         _write(metrics.containers.add(name=name).usage, used)
 
 
-def _stamp(metrics: NodeMetrics | PodMetrics, window: float, now: float) -> None:
+def _set_time(metrics: NodeMetrics | PodMetrics, window: float, now: float) -> None:
     metrics.timestamp.CopyFrom(to_time(now))
     metrics.window.FromNanoseconds(round(window * 1e9))
 
 
 def _write(quantities: Any, used: ResourceUsage) -> None:
-    """Adds the amounts to a map of Quantity by resource."""
+    """Add the amounts to a map of Quantity by resource."""
     milli, rest = divmod(used.cpu, _MILLI)
     quantities["cpu"].string = f"{used.cpu}n" if rest else format_amount("cpu", milli)
     quantities["memory"].string = format_amount("memory", used.memory)

@@ -52,6 +52,15 @@ from pinnace.kubelet.runtime.interface import ContainerExit, ContainerState, Con
 
 Resources: TypeAlias = Mapping[str, ResourceRequirements]
 """By container."""
+_NOT_CREATED = ("ContainerCreating", "PodInitializing")
+_CREATING = ContainerStateMessage(waiting=ContainerStateWaiting(reason="ContainerCreating"))
+_INITIALIZING = ContainerStateMessage(waiting=ContainerStateWaiting(reason="PodInitializing"))
+_LOST = ContainerStateMessage(
+    terminated=ContainerStateTerminated(
+        exitCode=137, reason="ContainerStatusUnknown", message="the pod ended before the container was started"
+    )
+)
+OWN_CONDITIONS = frozenset({"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", *RESIZE_CONDITIONS})
 
 
 class RestartingContainer(NamedTuple):
@@ -106,7 +115,7 @@ class PendingResize(NamedTuple):
         return {**self.allocated, **old}
 
     def add_to_status(self, status: PodStatus, generation: int) -> None:
-        """Adds the conditions, and the actual resources of restarted containers."""
+        """Add the conditions, and the actual resources of restarted containers."""
         for type_, holds, since in (
             (RESIZE_PENDING, bool(self.reason), self.since),
             (RESIZE_IN_PROGRESS, bool(self.restarting), self.begun),
@@ -313,19 +322,6 @@ def _waiting_reason(plan: PodPlan) -> ContainerStateMessage:
     return _INITIALIZING if plan.init else _CREATING
 
 
-_NOT_CREATED = ("ContainerCreating", "PodInitializing")
-_CREATING = ContainerStateMessage(waiting=ContainerStateWaiting(reason="ContainerCreating"))
-_INITIALIZING = ContainerStateMessage(waiting=ContainerStateWaiting(reason="PodInitializing"))
-_LOST = ContainerStateMessage(
-    terminated=ContainerStateTerminated(
-        exitCode=137, reason="ContainerStatusUnknown", message="the pod ended before the container was started"
-    )
-)
-
-
-OWN_CONDITIONS = frozenset({"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", *RESIZE_CONDITIONS})
-
-
 def build_status_update(
     pod: Pod,
     revision: str,
@@ -383,7 +379,7 @@ def build_status_update(
 
 
 def set_held_reasons(status: PodStatus, held: Mapping[str, str], *, initialized: bool) -> None:
-    """Says why containers that have never been created wait, if it is their turn. `held`: messages by container."""
+    """Say why containers that have never been created wait, if it is their turn. `held`: messages by container."""
     turn = [
         container_status
         for container_status in status.initContainerStatuses
@@ -409,7 +405,7 @@ def _without_condition_times(status: PodStatus) -> PodStatus:
 
 
 def _clear_owned_fields(status: PodStatus, accepted: Moment) -> None:
-    """Removes fields that are set again. A pod that no scheduler has bound is PodScheduled, too."""
+    """Remove fields that are set again. A pod that no scheduler has bound is PodScheduled, too."""
     scheduled = False
     told = status.conditions
     for index in reversed(range(len(told))):

@@ -45,6 +45,10 @@ M = TypeVar("M", bound=Message)
 
 TRANSIENT = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED})
 """Codes of a single item that also delay the other items, because the server has a problem."""
+OVERWRITE_INTERVAL = 2.0
+"""Seconds between two corrections of an overwritten status."""
+STEPS = 256
+"""Pods that are compared before other tasks of the event loop run."""
 
 
 class BatchWriter(Generic[M]):
@@ -91,7 +95,7 @@ class BatchWriter(Generic[M]):
         return len(self._dirty) + len(self._in_flight) + self._rejected.num_waiting
 
     async def run(self) -> None:
-        """Sends until cancelled."""
+        """Send until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._senders):
                 attempt = supervise(self._name, self._send_batches, retry_on=(ApiError,), clock=self._clock)
@@ -161,12 +165,6 @@ def report_rejected_write(verb: str, pod: Pod, item: BatchItem) -> None:
     log.error("%s of pod %s/%s was rejected, retrying: %s", verb, pod.metadata.namespace, pod.metadata.name, error)
 
 
-OVERWRITE_INTERVAL = 2.0
-"""Seconds between two corrections of an overwritten status."""
-STEPS = 256
-"""Pods that are compared before other tasks of the event loop run."""
-
-
 class PodWriter(Protocol):
     """The methods that this module needs of pinnace.client.client.PodClient."""
 
@@ -208,7 +206,7 @@ class StatusManager:
         return self._reports.pending_count
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(run_unending("pod status", self._reports.run))
             group.create_task(run_unending("pod removal", self._removals.run))
@@ -227,7 +225,7 @@ class StatusManager:
         self._correct_overwritten_status(uid, record)
 
     def _correct_overwritten_status(self, uid: str, record: PodRecord) -> None:
-        """Reports the status again if another client has overwritten it."""
+        """Report the status again if another client has overwritten it."""
         if not record.foreign:
             return
         now = self._clock.monotonic()
@@ -251,7 +249,7 @@ class StatusManager:
         self.delete_if_finished(uid, record)
 
     def delete_if_finished(self, uid: str, record: PodRecord) -> None:
-        """Deletes the pod if it has finished and everything is reported."""
+        """Delete the pod if it has finished and everything is reported."""
         if record.over and record.is_reported:
             self._removals.mark_pending(uid)
 

@@ -208,7 +208,7 @@ class Resolver:
             backends = list(self._resolve_endpoints(key, endpoint, port, protocol))
         else:
             backends = [
-                _Backend(address, service_port.port, self._name(key))
+                _Backend(address, service_port.port, self._service_name(key))
                 for service_port in service.spec.ports
                 if _matches_port(service_port, port, protocol)
                 for address in _cluster_ips(service)
@@ -252,7 +252,7 @@ class Resolver:
                 for address in endpoint.addresses:
                     name = endpoint.hostname or _address_label(address)
                     if hostname in ("", name):
-                        yield from (_Backend(address, number, f"{name}.{self._name(key)}") for number in ports)
+                        yield from (_Backend(address, number, f"{name}.{self._service_name(key)}") for number in ports)
 
     def _resolve_address(self, labels: Sequence[str], kind: int) -> DnsAnswer:
         address = _parse_reverse_name(labels)
@@ -264,7 +264,7 @@ class Resolver:
             if service is None:
                 continue
             if address in _cluster_ips(service):
-                targets[self._name(key)] = None
+                targets[self._service_name(key)] = None
             elif service.spec.clusterIP == "None":
                 targets |= {
                     endpoint.name: None for endpoint in self._resolve_endpoints(key, "", "", "") if endpoint.address == address
@@ -278,7 +278,7 @@ class Resolver:
             else EMPTY
         )
 
-    def _name(self, key: str) -> str:
+    def _service_name(self, key: str) -> str:
         namespace, _, name = key.partition("/")
         return f"{name}.{namespace}.svc.{self.domain}"
 

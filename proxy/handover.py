@@ -63,7 +63,7 @@ class Predecessor:
             peer.close()
             return None
         try:
-            if _user(peer) != os.geteuid():
+            if _peer_uid(peer) != os.geteuid():
                 raise FatalError(f"the proxy with the status address {status} belongs to another user")
             while batch := _receive(peer):
                 sockets.update(batch)
@@ -78,7 +78,7 @@ class Predecessor:
         return cls(peer, sockets)
 
     def take_over(self) -> None:
-        """The successor accepts connections: the running proxy ends. Returns when it accepts none any more."""
+        """The successor accepts connections: the running proxy ends. Return when it accepts none any more."""
         with suppress(OSError):  # it is gone
             self._peer.send(READY)
             self._peer.recv(1)
@@ -92,7 +92,7 @@ class Predecessor:
 
 
 def _receive(peer: socket.socket) -> dict[Frontend, socket.socket]:
-    """Receive one message. Returns {} after the last one, and if the running proxy has ended. Raises OSError."""
+    """Receive one message. Return {} after the last one, and if the running proxy has ended. Raises OSError."""
     message, descriptors, flags, _ = socket.recv_fds(peer, MESSAGE, BATCH)
     sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
     names = [Frontend(*load) for load in json.loads(message or b"[]")]
@@ -103,7 +103,7 @@ def _receive(peer: socket.socket) -> dict[Frontend, socket.socket]:
     return dict(zip(names, sockets, strict=True))
 
 
-def _user(peer: socket.socket) -> int:
+def _peer_uid(peer: socket.socket) -> int:
     data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(data)[1])
 
@@ -133,7 +133,7 @@ class Handover:
                 peer, _ = await loop.sock_accept(listener)
                 self._idle.clear()
                 try:
-                    if _user(peer) == os.geteuid() and await self._pass_sockets(peer):
+                    if _peer_uid(peer) == os.geteuid() and await self._pass_sockets(peer):
                         listener.close()
                         return
                 finally:

@@ -109,14 +109,14 @@ def build_service_objects(service: str, rules: ServiceRules, version: int) -> Se
             name = "no-endpoint-nodeports" if node_port else "no-endpoint-services"
             result.elements[name, key] = "goto reject-packet"
             continue
-        chain = f"service-{_hash(service, frontend)}"
+        chain = f"service-{_rules_hash(service, frontend)}"
         result.elements["service-nodeports" if node_port else "service-ips", key] = f"goto {chain}"
         result.hairpins.update(f"{endpoint.address} . {endpoint.address}" for endpoint in endpoints)
-        _frontend(result, chain, rule, frontend, endpoints, version)
+        _add_frontend_rules(result, chain, rule, frontend, endpoints, version)
     return result
 
 
-def _frontend(
+def _add_frontend_rules(
     found: ServiceObjects, chain: str, rule: Rule, frontend: Frontend, endpoints: Sequence[Endpoint], version: int
 ) -> None:
     family, kind = FAMILIES[version]
@@ -127,7 +127,7 @@ def _frontend(
         targets = ", ".join(f"{number} : {each.address} . {each.port}" for number, each in enumerate(endpoints))
         found.chains[chain] = [*rules, f"{protocol} dnat {family} to numgen random mod {count} map {{ {targets} }}"]
         return
-    names = [f"{chain.replace('service', 'endpoint')}-{_hash(endpoint)}" for endpoint in endpoints]
+    names = [f"{chain.replace('service', 'endpoint')}-{_rules_hash(endpoint)}" for endpoint in endpoints]
     for name, each in zip(names, endpoints, strict=True):
         clients = f"{name.replace('endpoint', 'affinity')}-{rule.affinity}"
         found.sets[clients] = f"{{ type {kind}; flags dynamic, timeout; timeout {rule.affinity}s; size 65535; }}"
@@ -141,7 +141,7 @@ def _frontend(
 def build_transaction(
     version: int, changes: Iterable[tuple[ServiceObjects, ServiceObjects]], hairpins: Counter[str]
 ) -> list[str]:
-    """Return the commands from the old objects to the new ones. Updates `hairpins`, which counts the services by element."""
+    """Return the commands from the old objects to the new ones. Update `hairpins`, which counts the services by element."""
     table = f"{FAMILIES[version][0]} {TABLE}"
     sets: list[str] = []
     chains: list[str] = []
@@ -183,7 +183,7 @@ def build_transaction(
     return [*sets, *chains, *flushes, *rules, *gone, *elements, *removed_chains, *removed_sets]
 
 
-def _hash(*parts: object) -> str:
+def _rules_hash(*parts: object) -> str:
     return sha256(repr(parts).encode()).hexdigest()[:16]
 
 

@@ -400,10 +400,10 @@ class _ConnectionAttempt:
             except OSError as error:
                 code = error.errno or errno.EIO
             if code == 0:
-                return self._established()
+                return self._hand_over_connection()
             if code == errno.EINPROGRESS and self._server is not None:
                 self._timer = self._loop.call_later(CONNECT_TIMEOUT, self._failed, "no answer")
-                self._loop.add_writer(self._server, self._connected)
+                self._loop.add_writer(self._server, self._finish_connect)
                 return None
             self._discard(errno.errorcode.get(code, str(code)))
         self._proxy.change_connecting(-1)
@@ -411,16 +411,16 @@ class _ConnectionAttempt:
         reset_socket(self._client)
         return None
 
-    def _connected(self) -> None:
+    def _finish_connect(self) -> None:
         assert self._server is not None
         code = self._server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             self._failed(errno.errorcode.get(code, str(code)))
         else:
             self._loop.remove_writer(self._server)
-            self._established()
+            self._hand_over_connection()
 
-    def _established(self) -> None:
+    def _hand_over_connection(self) -> None:
         assert self._server is not None and self._now is not None
         if self._timer is not None:
             self._timer.cancel()

@@ -518,7 +518,7 @@ def read_configuration(file: Path, *, seed: int = 0) -> Configuration:
 def parse_configuration(document: str, folder: Path = Path(), *, seed: int = 0) -> Configuration:
     """Parse the text of a configuration file in `folder`. Raise ConfigurationError if it is invalid."""
     try:
-        result = documents.plain(document)
+        result = documents.load_plain_documents(document)
     except documents.DocumentError as error:
         raise ConfigurationError(f"line {error.line}: {error}") from None
     if len(result) > 1:
@@ -614,8 +614,8 @@ def write_configuration(configuration: Configuration) -> str:
         "apiVersion": API_VERSION,
         "kind": KIND,
         "leaderElection": {"resourceName": configuration.election},
-        "podInitialBackoffSeconds": _number(configuration.initial_backoff),
-        "podMaxBackoffSeconds": _number(configuration.max_backoff),
+        "podInitialBackoffSeconds": _shorten_number(configuration.initial_backoff),
+        "podMaxBackoffSeconds": _shorten_number(configuration.max_backoff),
         "profiles": [_write_profile(profile) for profile in configuration.profiles],
         "extenders": [write_extender(extender) for extender in configuration.extenders],
     }
@@ -662,7 +662,7 @@ def _write_profile(profile: ProfileConfiguration) -> Mapping[str, Any]:
     plugins: dict[str, Any] = {MULTI_POINT: {"disabled": [{"name": EVERYTHING}]}}
     for point, enabled in profile.points.items():
         if enabled:
-            plugins[point.value] = {"enabled": [_entry(profile, point, name) for name in enabled]}
+            plugins[point.value] = {"enabled": [_plugin_entry(profile, point, name) for name in enabled]}
     return {
         "schedulerName": profile.scheduler_name,
         "plugins": plugins,
@@ -674,10 +674,10 @@ def _write_profile(profile: ProfileConfiguration) -> Mapping[str, Any]:
     }
 
 
-def _entry(profile: ProfileConfiguration, point: Point, name: str) -> Mapping[str, Any]:
+def _plugin_entry(profile: ProfileConfiguration, point: Point, name: str) -> Mapping[str, Any]:
     entry: dict[str, Any] = {"name": profile.sources[name].spec}
     if point is Point.SCORE:
-        entry["weight"] = _number(profile.weights[name])
+        entry["weight"] = _shorten_number(profile.weights[name])
     return entry
 
 
@@ -688,5 +688,5 @@ def _write_args(profile: ProfileConfiguration, name: str) -> Mapping[str, Any]:
     return plugin.complete(given) if isinstance(plugin, CompletesArgs) else given
 
 
-def _number(value: float) -> float | int:
+def _shorten_number(value: float) -> float | int:
     return int(value) if value == int(value) else value

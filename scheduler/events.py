@@ -21,7 +21,7 @@ from pinnace.api.pods import status_of
 from pinnace.api.resources import SYSTEM_NAMESPACE
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wellknown import ELECTION_LEASES, SCHEDULER_ELECTION, TRACE_ANNOTATION
-from pinnace.api.wire import portions
+from pinnace.api.wire import split_into_batches
 from pinnace.client.client import EventClient
 from pinnace.client.errors import Conflict, Fenced, Unavailable
 from pinnace.client.events import EventRecorder
@@ -120,7 +120,7 @@ class StatusReporter:
         changes = [
             _StatusChange(key, each, pod) for key, each in wanted if (pod := self._status_with_condition(key, each)) is not None
         ]
-        for portion in portions(changes, BATCH, size=lambda change: change.pod.ByteSize()):
+        for portion in split_into_batches(changes, BATCH, size=lambda change: change.pod.ByteSize()):
             await self._send_statuses(portion)
 
     async def _send_statuses(self, changes: Sequence[_StatusChange]) -> None:

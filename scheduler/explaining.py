@@ -26,7 +26,7 @@ from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.pods import ENDED
-from pinnace.api.records import Answer, Explanation, Trouble, Unexplained, decides, no_profile, to_json
+from pinnace.api.records import Answer, Explanation, Trouble, Unexplained, deciding_election, no_profile, to_json
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, Resource, T, store_key
 from pinnace.api.status import encode
 from pinnace.api.wellknown import SCHEDULER_ELECTION
@@ -107,7 +107,7 @@ def select_configuration(
     offers = (
         [(given, given.load())] if given else list(_load_configurations(filter(None, (kept, ConfigurationSource())), problems))
     )
-    leader = decides(scheduler, elections or ())
+    leader = deciding_election(scheduler, elections or ())
     if elections is None:
         unconfirmed = "you have no permission to list elections, so the deciding scheduler is unknown"
     elif leader is not None:
@@ -115,8 +115,8 @@ def select_configuration(
             for offer, configuration in offers:
                 if leader.configuration == configuration_digest(configuration):
                     return SelectedConfiguration(configuration, offer.source)
-        unconfirmed = "; ".join([_differs(leader, [offer for offer, _ in offers]), *problems])
-    elif _leaderless(scheduler, elections):
+        unconfirmed = "; ".join([_describe_difference(leader, [offer for offer, _ in offers]), *problems])
+    elif _is_leaderless(scheduler, elections):
         unconfirmed = ""
     elif given is None:
         return SelectedConfiguration(unknown=no_profile(scheduler, elections))
@@ -131,7 +131,7 @@ def select_configuration(
     )
 
 
-def _leaderless(scheduler: str, elections: Sequence[Election]) -> bool:
+def _is_leaderless(scheduler: str, elections: Sequence[Election]) -> bool:
     """Return True if `scheduler` is the cluster's default scheduler and its election has no leader."""
     return scheduler == wellknown.DEFAULT_SCHEDULER and SCHEDULER_ELECTION not in (election.name for election in elections)
 
@@ -147,7 +147,7 @@ def _load_configurations(
             problems.append(f"{offer.source} cannot be loaded: {error}")
 
 
-def _differs(leader: Election, offers: Sequence[ConfigurationSource]) -> str:
+def _describe_difference(leader: Election, offers: Sequence[ConfigurationSource]) -> str:
     who = f'{leader.holder}, which leads election "{leader.name}" and decides,'
     if not leader.configuration:
         return f"{who} does not publish a digest of its configuration"
@@ -214,28 +214,30 @@ def main(
             with bounded_calls(PLUGIN_TIMEOUT):
                 said = Answer(_explain_offline(store_key_of(namespace, name), node, read_objects(Path(objects)), given, own))
         else:
-            servers = _impersonating(server, tls) if user else load_config(server, context=context)
+            servers = _impersonating_config(server, tls) if user else load_config(server, context=context)
             acting_as = impersonation_metadata(user, groups) if user else ()
             said = Answer(asyncio.run(_explain_from_server(namespace, name, node, servers, given, own, timeout, acting_as)))
     except ApiError as error:
-        said = _unexplained(error.message, Trouble.REFUSED, b64encode(encode(error.refusal).SerializeToString()).decode())
+        said = _unexplained_answer(
+            error.message, Trouble.REFUSED, b64encode(encode(error.refusal).SerializeToString()).decode()
+        )
     except TimeoutError:  # a subclass of OSError, so it is handled first
-        said = _unexplained(f"the API servers did not respond within {timeout:g} s", Trouble.TOO_SLOW)
+        said = _unexplained_answer(f"the API servers did not respond within {timeout:g} s", Trouble.TOO_SLOW)
     except KeyError:
-        said = _unexplained(f"pod {namespace}/{name} is not in the file of objects", Trouble.USAGE)
+        said = _unexplained_answer(f"pod {namespace}/{name} is not in the file of objects", Trouble.USAGE)
     except (ConfigurationError, ConfigError, OSError) as error:
-        said = _unexplained(f"{config}: {error}" if config else str(error), Trouble.USAGE)
+        said = _unexplained_answer(f"{config}: {error}" if config else str(error), Trouble.USAGE)
     json.dump(to_json(said), sys.stdout)
     gc.freeze()  # as in pinnace.cli.command: skips the garbage collection of imported modules at exit
 
 
-def _impersonating(server: str | None, tls: tuple[str, str, str] | None) -> ClientConfig:
+def _impersonating_config(server: str | None, tls: tuple[str, str, str] | None) -> ClientConfig:
     files = [Path(item) for item in tls or ()]
     authority = TlsFiles(files[0], files[1], files[2]) if files else None
     return ClientConfig(parse_endpoints(server or ""), tls=authority)
 
 
-def _unexplained(error: str, kind: Trouble, status: str = "") -> Answer:
+def _unexplained_answer(error: str, kind: Trouble, status: str = "") -> Answer:
     return Answer(unexplained=Unexplained(error, kind, status))
 
 
@@ -256,7 +258,7 @@ async def _explain_from_server(
             client = Client(connection)
             pod = await client.pods.get(name, namespace)
             followed = select_configuration(
-                pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, await _elections(client), given, kept
+                pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, await _list_elections(client), given, kept
             )
             stores = await _list(client, required_resources(followed.configuration))
     finally:
@@ -294,7 +296,7 @@ def _explain_offline(
     return explain_with_stores(pod, stores, followed, node)
 
 
-async def _elections(client: Client) -> Sequence[Election] | None:
+async def _list_elections(client: Client) -> Sequence[Election] | None:
     """Return the elections, or None without permission to list them."""
     try:
         return await client.elections.list()

@@ -126,7 +126,7 @@ class CachedEvaluator:
 
     def evaluate(self, pod: PodInfo, state: CycleState) -> int | Diagnosis:
         nominated_node = self._cache.nodes.nominated.node_of(pod.uid)
-        reused = self._reuse_for_nominated(pod, nominated_node) if nominated_node else self._reuse(pod, state)
+        reused = self._reuse_for_nominated(pod, nominated_node) if nominated_node else self._reuse_result(pod, state)
         if reused is not None:
             return reused
         state.clear()
@@ -137,7 +137,7 @@ class CachedEvaluator:
             self._equivalence.store_diagnosis(state, pod, self._framework, diagnosis)
         return diagnosis
 
-    def _reuse(self, pod: PodInfo, state: CycleState) -> int | Diagnosis | None:
+    def _reuse_result(self, pod: PodInfo, state: CycleState) -> int | Diagnosis | None:
         """Return the result for equivalent pods, or None if there is none or a nominated pod conflicts."""
         cache = self._cache
         best = self._equivalence.find_best_rows(state, pod, cache.nodes, self._framework)

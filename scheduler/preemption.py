@@ -68,6 +68,11 @@ REASON = "PreemptionByScheduler"
 """The reason in the victim's condition."""
 TRANSIENT = Unavailable | Internal | Unauthenticated | Exhausted
 """Errors that are independent of the victim, such as an unavailable webhook, an expired certificate, or a full etcd."""
+Reasons = tuple[str, ...]
+"""The reasons why a node refuses the pod. Empty: they are unknown."""
+Refusal = Callable[[], Reasons]
+"""Returns the reasons. It is valid until the next change of the table."""
+_Key = tuple[object, ...]
 
 
 class DisruptionBudgets:
@@ -109,12 +114,6 @@ class DisruptionBudgets:
             candidates = self._by_namespace.get(group.namespace, ())
             numbers = self._of_group[group] = [number for number, each in candidates if each.matches(group.labels)]
         return numbers
-
-
-Reasons = tuple[str, ...]
-"""The reasons why a node refuses the pod. Empty: they are unknown."""
-Refusal = Callable[[], Reasons]
-"""Returns the reasons. It is valid until the next change of the table."""
 
 
 def select_victims(
@@ -252,7 +251,7 @@ class CandidateSearch:
             for place in (unknown[:missing] if missing > 0 else unknown).tolist():
                 self.last = place
                 try:
-                    result = attempt(self._row(place))
+                    result = attempt(self._row_at(place))
                 except SearchExhausted:
                     if not tried:
                         self._store_result(place, ())
@@ -270,13 +269,13 @@ class CandidateSearch:
         """Try these rows too, for their reasons, until `attempt` raises SearchExhausted."""
         with suppress(SearchExhausted):
             for place in (self._in_search_order(rows) & ~self._tried).nonzero()[0].tolist():
-                self._store_result(place, attempt(self._row(place)))
+                self._store_result(place, attempt(self._row_at(place)))
 
     def remaining_reasons(self) -> dict[int, Reasons]:
         """Return the reasons that remain by row, for rows that were tried and do not help."""
-        return {self._row(place): reasons for place, reasons in self._reasons.items() if self._tried[place]}
+        return {self._row_at(place): reasons for place, reasons in self._reasons.items() if self._tried[place]}
 
-    def _row(self, place: int) -> int:
+    def _row_at(self, place: int) -> int:
         return (place + self._start) % len(self._tried)
 
     def _store_result(self, place: int, result: Victims | Reasons) -> None:
@@ -307,9 +306,6 @@ def _sufficient_prefix(found: IntArray, enough: int, harmless: BoolArray) -> int
         return 0
     harmless_at = harmless[found].nonzero()[0]
     return max(enough, int(harmless_at[0]) + 1) if len(harmless_at) else 0
-
-
-_Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,7 +501,7 @@ class _DryRuns:
             return select_victims(lower, self._budgets, freed, lambda: self._row_refusal(one_by_one, row, freed))
         node = SomeNodes(nodes, slice(row, row + 1))
         with self._cache.what_if() as what_if:
-            return select_victims(lower, self._budgets, what_if, lambda: self._refusal(row, node, what_if))
+            return select_victims(lower, self._budgets, what_if, lambda: self._find_refusal(row, node, what_if))
 
     def _spend_budget(self) -> None:
         """Subtract one evaluation from the budget. A node is evaluated once per potential victim."""
@@ -524,7 +520,7 @@ class _DryRuns:
 
         return reasons
 
-    def _refusal(self, row: int, node: NodeTable, what_if: WhatIf) -> Refusal | None:
+    def _find_refusal(self, row: int, node: NodeTable, what_if: WhatIf) -> Refusal | None:
         """Return None if the pod fits both with and without the nominated pods that have precedence on the node.
 
         It must also fit without them, because nominated pods may never be bound. `node` is the row as a table of its own.

@@ -205,10 +205,10 @@ class Scheduler:
             log.warning("token %d: earlier terms ended early: each pod is marked before its attempt", token)
         placed = len(self._cache)
         log.info("token %d: %d nodes, %d pods placed, %d wait", token, len(self._cache.nodes), placed, len(self._queue))
-        while self._leads(token):
+        while self._is_leader_with(token):
             await self._run_time_slice(token)
 
-    def _leads(self, token: int) -> bool:
+    def _is_leader_with(self, token: int) -> bool:
         return self._standby.token == token
 
     def _find_stall(self) -> str | None:
@@ -230,7 +230,7 @@ class Scheduler:
             info = queued.info
             if extenders := self._extenders.extenders_of(info):
                 await self._schedule_with_extenders(queued, token, extenders, now)
-                if not self._leads(token):
+                if not self._is_leader_with(token):
                     return
             else:
                 kept = self._cache.nodes.nominated.node_of(info.uid)
@@ -249,7 +249,7 @@ class Scheduler:
         """Mark the start of an attempt of the pod. Return False if the attempt must not start."""
         writing = batch_errors(self._marks.update_status_batch, [with_attempt_mark(queued.info.raw, self._clock.time())])
         try:
-            (problem,) = await self._extender_scheduling.hold_while(queued, writing, lambda: self._leads(token))
+            (problem,) = await self._extender_scheduling.hold_while(queued, writing, lambda: self._is_leader_with(token))
         except Superseded:
             return False
         if problem is not None:
@@ -268,7 +268,7 @@ class Scheduler:
             f"asks {names} about pod {queued.info.key}", sum(extender.timeout for extender in extenders)
         )
         outcome = await self._extender_scheduling.schedule_with_extenders(
-            queued, framework, extenders, lambda: self._leads(token)
+            queued, framework, extenders, lambda: self._is_leader_with(token)
         )
         if outcome is not None:
             self._handle_result(queued, outcome, kept, token, began)
@@ -291,7 +291,7 @@ class Scheduler:
                 metrics.attempt_metrics(profile, metrics.UNSCHEDULABLE).record_attempt(now - began)
                 self._traces.record_attempt(queued, began, "unschedulable")
                 self._progress.record_success()
-                self._nominate(info, nominated, now)
+                self._set_nomination(info, nominated, now)
                 self._queue.add_unschedulable(queued, refused_by, now, missed=outdated)
                 self._reporter.report_failed(info, "Unschedulable", message, nominated)
             case AttemptFailed(error):
@@ -308,7 +308,7 @@ class Scheduler:
         if error.is_severe:
             self._progress.record_failure(str(error), self._clock.monotonic())
 
-    def _nominate(self, info: PodInfo, node: str, now: float) -> None:
+    def _set_nomination(self, info: PodInfo, node: str, now: float) -> None:
         """Nominate the pod to a node, or to none if `node` is empty. Nominated pods of lower priority there are requeued."""
         events = [self._cache.nominate_pod(info, node)]
         for other in self._cache.nodes.nominated.pods_on(node):
@@ -364,7 +364,7 @@ class Scheduler:
     def on_bind_superseded(self, decision: Decision) -> None:
         self._traces.record_bind(decision, "superseded")
         if (cycle := self._pop_binding_cycle(decision)) is not None:
-            self._unreserve(cycle)
+            self._undo_cycle(cycle)
 
     def on_binds_fenced(self, token: int, binds: int) -> None:
         self._reporter.report_fenced(self._name, token, binds)
@@ -404,7 +404,7 @@ class Scheduler:
             if self._cache.node_of(uid) == cycle.node:
                 cycle.run_post_bind()
             else:
-                self._unreserve(cycle)
+                self._undo_cycle(cycle)
         self._cycles.clear()
 
     def _reject_bound_or_deleted_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
@@ -424,7 +424,7 @@ class Scheduler:
         """Forget an assumption and undo its binding cycle. Return the current pod if it still needs a node."""
         event = self._cache.forget_pod(info.uid)
         if (cycle := self._cycles.pop(info.uid, None)) is not None:
-            self._unreserve(cycle)
+            self._undo_cycle(cycle)
         if event is None:
             return None
         self._queue.move_pods_on_event(event, self._cache.nodes, self._clock.monotonic())
@@ -432,7 +432,7 @@ class Scheduler:
         pod = self._informers.pods.store.get(info.key)
         return PodInfo(pod) if pod is not None and pod.metadata.uid == info.uid and not pod.spec.nodeName else None
 
-    def _unreserve(self, cycle: BindingCycle) -> None:
+    def _undo_cycle(self, cycle: BindingCycle) -> None:
         """Undo a binding cycle.
 
         Pods that wait for its reservation are requeued, because the deletion event may have arrived before the

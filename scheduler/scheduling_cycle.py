@@ -130,7 +130,7 @@ def schedule_pod(pod: PodInfo, selector: NodeSelector) -> CycleResult | Preempti
             return Unschedulable(costly.plugins, costly.message)
         row = selector.select_node(pod, state)
         if isinstance(row, Diagnosis):
-            return _unschedulable(state, pod, nodes, framework, row)
+            return _run_post_filter(state, pod, nodes, framework, row)
         node = nodes.names[row]
     except PluginError as error:
         return AttemptFailed(error)
@@ -150,7 +150,7 @@ def schedule_pod(pod: PodInfo, selector: NodeSelector) -> CycleResult | Preempti
     return Placed(node, started)
 
 
-def _unschedulable(
+def _run_post_filter(
     state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework, diagnosis: Diagnosis
 ) -> Unschedulable | PreemptionProposal:
     """Run PostFilter. Raise PluginError."""

@@ -11,9 +11,9 @@ KEYS = TokenKeys(PRIVATE)
 
 
 def token_settings(keys: TokenKeys = KEYS, **settings: object) -> TokenSettings:
-    return TokenSettings(lambda: keys, ISSUER, (ISSUER,), **settings)  # type: ignore[arg-type]
+    return TokenSettings(lambda: keys, ISSUER, (ISSUER,), **settings)
 
 
 def with_accounts(**settings: object) -> ServerSettings:
     """The settings of a server whose pods have credentials. `settings`: of tokens."""
-    return ServerSettings(account_tokens=token_settings(**settings))  # type: ignore[arg-type]
+    return ServerSettings(account_tokens=token_settings(**settings))

@@ -22,10 +22,11 @@ from aetcd.rpc import CompactionRequest, DeleteRangeRequest, KVStub, LeaseLeases
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.cluster.etcd import EtcdBinary, EtcdMember, EtcdTls, etcd_command, etcd_environment, find_etcd, is_healthy
 from pinnace.cluster.processes import PortAllocator
+from tests.examples import examples
 
 # How fast a busy machine makes examples says nothing about the code.
 hypothesis.settings.register_profile(
-    "pinnace", max_examples=60, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "pinnace", max_examples=examples(30), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("pinnace"), max_examples=10)
 hypothesis.settings.load_profile("pinnace")

@@ -11,7 +11,7 @@ _FIELD = 15_000
 
 
 def groups(levels: int) -> bytes:
-    return wire.varint(_FIELD << 3 | 3) * levels + wire.varint(_FIELD << 3 | 4) * levels
+    return wire.encode_varint(_FIELD << 3 | 3) * levels + wire.encode_varint(_FIELD << 3 | 4) * levels
 
 
 def nested(message: M, levels: int) -> M:

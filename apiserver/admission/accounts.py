@@ -45,13 +45,13 @@ class ServiceAccountAdmission:
         spec = obj.spec
         if MIRROR_ANNOTATION in obj.metadata.annotations:
             if spec.serviceAccountName:
-                raise _forbidden(obj, "a mirror pod may not reference service accounts")
+                raise _pod_forbidden(obj, "a mirror pod may not reference service accounts")
             return
         name = spec.serviceAccountName or spec.serviceAccount or DEFAULT_ACCOUNT
         entry = self._accounts.get(SERVICE_ACCOUNTS.key(obj.metadata.namespace, name))
         if entry is None:
             where = f"{obj.metadata.namespace}/{name}"
-            raise _forbidden(obj, f'error looking up service account {where}: serviceaccount "{name}" not found')
+            raise _pod_forbidden(obj, f'error looking up service account {where}: serviceaccount "{name}" not found')
         encoded = spec.SerializeToString()
         key = entry.key, entry.mod_revision, encoded
         completed = self._completed.get(key)
@@ -115,5 +115,5 @@ def _has_mount(container: Container) -> bool:
     return bool(mounts) and any(mount.mountPath == MOUNT_PATH for mount in mounts)
 
 
-def _forbidden(pod: Pod, why: str) -> Rejected:
+def _pod_forbidden(pod: Pod, why: str) -> Rejected:
     return Rejected(errors.forbidden(f'{PODS.plural} "{pod.metadata.name}" is forbidden: {why}'))

@@ -27,7 +27,7 @@ from typing import Any
 
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Node, Pod, Taint
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.machines import NATIVE, is_restricted
 from pinnace.api.quantity import QuantityError, amount
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
@@ -105,12 +105,12 @@ class NodeRestriction:
             case (Node(), None):
                 for field in _METADATA_FIELDS:
                     if getattr(obj.metadata, field):
-                        raise _node_forbidden(obj.metadata.name, f"is not allowed to set {field}")
-                _labels(user, obj.metadata.name, {}, obj.metadata.labels, "set the following labels")
+                        raise _forbid_node_change(obj.metadata.name, f"is not allowed to set {field}")
+                _check_labels(user, obj.metadata.name, {}, obj.metadata.labels, "set the following labels")
             case (Node(), Node()) if operation is AdmissionOperation.UPDATE:
                 _check_spec_update(user, obj, old)
             case (Node(), Node()):
-                _capacity(obj, old)
+                _check_capacity(obj, old)
 
     def _check_pod(self, user: User, pod: Pod) -> None:
         if not pod.spec.nodeName or not self._owns(user, pod.spec.nodeName):
@@ -140,45 +140,47 @@ class NodeRestriction:
 
 def _check_spec_update(user: User, node: Node, old: Node) -> None:
     name = node.metadata.name
-    _labels(user, name, old.metadata.labels, node.metadata.labels, "modify labels")
-    new, before = _taints(node), _taints(old)
+    _check_labels(user, name, old.metadata.labels, node.metadata.labels, "modify labels")
+    new, before = _taints_by_encoding(node), _taints_by_encoding(old)
     if not new.keys() <= before.keys() or any(before[gone].key != NOT_READY_TAINT for gone in before.keys() - new.keys()):
-        raise _node_forbidden(name, "is not allowed to modify taints")
+        raise _forbid_node_change(name, "is not allowed to modify taints")
     if node.spec.unschedulable != old.spec.unschedulable:
-        raise _node_forbidden(name, "is not allowed to cordon or uncordon its nodes")
+        raise _forbid_node_change(name, "is not allowed to cordon or uncordon its nodes")
     for field in _METADATA_FIELDS:
         if getattr(node.metadata, field) != getattr(old.metadata, field):
-            raise _node_forbidden(name, f"is not allowed to modify {field}")
+            raise _forbid_node_change(name, f"is not allowed to modify {field}")
 
 
-def _labels(user: User, name: str, old: Mapping[str, str], new: Mapping[str, str], what: str) -> None:
+def _check_labels(user: User, name: str, old: Mapping[str, str], new: Mapping[str, str], what: str) -> None:
     """Refuse changes of restricted labels. `what` describes the change in Kubernetes' words. A fleet can set its fleet label on
     nodes that its certificate names."""
     changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     if name in user.nodes and is_fleet(user, new.get(FLEET_LABEL, "")):
         changed.discard(FLEET_LABEL)
     if refused := sorted(filter(is_restricted, changed)):
-        raise _node_forbidden(name, f"is not allowed to {what}: {', '.join(refused)}")
+        raise _forbid_node_change(name, f"is not allowed to {what}: {', '.join(refused)}")
 
 
-def _taints(node: Node) -> dict[bytes, Taint]:
+def _taints_by_encoding(node: Node) -> dict[bytes, Taint]:
     """Return the taints by their serialized form."""
     return {taint.SerializeToString(): taint for taint in node.spec.taints}
 
 
-def _capacity(node: Node, old: Node) -> None:
+def _check_capacity(node: Node, old: Node) -> None:
     """Refuse changes of a reported capacity, and values of allocatable above capacity. A kubelet can add extended resources to
     capacity, and can set any allocatable value up to capacity."""
     name, before, after = node.metadata.name, old.status.capacity, node.status.capacity
     if before and before != after:
         native = {resource: after[resource] for resource in after if resource in before or resource not in NATIVE}
         if native != {resource: before[resource] for resource in before}:
-            raise _node_forbidden(name, "is not allowed to modify status.capacity of a node that has been admitted")
+            raise _forbid_node_change(name, "is not allowed to modify status.capacity of a node that has been admitted")
     if node.status.allocatable != old.status.allocatable:
         known = old.status.allocatable
         for resource, value in node.status.allocatable.items():
             if (resource not in known or value != known[resource]) and _exceeds_capacity(resource, value, after):
-                raise _node_forbidden(name, f"is not allowed to set status.allocatable of {resource} above the node's capacity")
+                raise _forbid_node_change(
+                    name, f"is not allowed to set status.allocatable of {resource} above the node's capacity"
+                )
 
 
 def _exceeds_capacity(resource: str, value: Quantity, capacity: Mapping[str, Quantity]) -> bool:
@@ -189,7 +191,7 @@ def _exceeds_capacity(resource: str, value: Quantity, capacity: Mapping[str, Qua
         return False
 
 
-def _node_forbidden(name: str, what: str) -> Rejected:
+def _forbid_node_change(name: str, what: str) -> Rejected:
     return Rejected(errors.forbidden(f'nodes "{name}" is forbidden: a kubelet {what}'))
 
 
@@ -213,11 +215,11 @@ class RoleEscalation:
         if MASTERS in request.user.groups or (old is not None and _permission_fields(obj) == _permission_fields(old)):
             return
         if isinstance(obj, Role | ClusterRole):
-            self._role(request.user, obj, old)
+            self._check_role(request.user, obj, old)
         else:
-            self._binding(request.user, obj)
+            self._check_binding(request.user, obj)
 
-    def _role(self, user: User, role: Role | ClusterRole, old: Any) -> None:
+    def _check_role(self, user: User, role: Role | ClusterRole, old: Any) -> None:
         name, namespace = role.metadata.name, role.metadata.namespace
         resource = CLUSTER_ROLES if isinstance(role, ClusterRole) else ROLES
         if self._is_allowed(user, "escalate", resource is CLUSTER_ROLES, namespace, name if old is not None else ""):
@@ -227,7 +229,7 @@ class RoleEscalation:
         )
         self._check_holds_rules(user, namespace, [*role.rules, *(ALL_RULES if gathers else ())], f'{resource.plural} "{name}"')
 
-    def _binding(self, user: User, binding: RoleBinding | ClusterRoleBinding) -> None:
+    def _check_binding(self, user: User, binding: RoleBinding | ClusterRoleBinding) -> None:
         namespace, role = binding.metadata.namespace, binding.roleRef
         if self._is_allowed(user, "bind", role.kind == "ClusterRole", namespace, role.name):
             return
@@ -305,4 +307,4 @@ class ElectionLeases:
 def _election_of_lease(name: str, old: Lease | None) -> str:
     """Return the election that the Lease represents; "" if there is none."""
     election, _, token = old.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/") if old is not None else ("",) * 3
-    return election if natural(token) is not None else _RESERVED_LEASES.get(name, "")
+    return election if parse_natural(token) is not None else _RESERVED_LEASES.get(name, "")

@@ -103,6 +103,7 @@ _RESIZE_REFUSED = (
     "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize "
     "(allowVolumeExpansion)"
 )
+_OTHER_OVERHEAD = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 
 class Priority:
@@ -138,14 +139,14 @@ class Priority:
         """Refuse a class that becomes a second default. Other changes of existing default classes are allowed."""
         if obj is None:
             if old is not None and old.metadata.name in SYSTEM_CLASSES:
-                raise _forbidden(PRIORITY_CLASSES, old, "this is a system priority class and cannot be deleted")
+                raise _forbidden_error(PRIORITY_CLASSES, old, "this is a system priority class and cannot be deleted")
             return
         if not obj.globalDefault or (old is not None and old.globalDefault):
             return
         default = self._default_priority_class()
         if default is not None and default.metadata.name != obj.metadata.name:
             why = f"PriorityClass {default.metadata.name} is already marked as default. Only one default can exist"
-            raise _forbidden(PRIORITY_CLASSES, obj, why)
+            raise _forbidden_error(PRIORITY_CLASSES, obj, why)
 
     def _resolve_priority(self, pod: Pod) -> tuple[int, str]:
         name = pod.spec.priorityClassName
@@ -232,14 +233,11 @@ def _set_scheduling(pod: Pod, runtime_class: RuntimeClass) -> None:
     pod.spec.tolerations.extend(toleration for toleration in scheduling.tolerations if toleration not in present)
 
 
-_OTHER_OVERHEAD = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
-
-
 def _pod_forbidden(pod: Pod, why: str) -> Rejected:
-    return _forbidden(PODS, pod, why)
+    return _forbidden_error(PODS, pod, why)
 
 
-def _forbidden(resource: Resource[Any], obj: Object, why: str) -> Rejected:
+def _forbidden_error(resource: Resource[Any], obj: Object, why: str) -> Rejected:
     return Rejected(errors.forbidden(f'{resource.plural} "{obj.metadata.name}" is forbidden: {why}'))
 
 

@@ -71,7 +71,7 @@ class LimitRanger:
 
     def admit(self, request: WriteRequest, obj: Pod) -> None:
         said = list[str]()
-        limits = self._limits(obj.metadata.namespace)
+        limits = self._find_limits(obj.metadata.namespace)
         before = _containers_of(obj) if limits else None
         for item in limits:
             if item.type == "Container":
@@ -97,13 +97,13 @@ class LimitRanger:
     ) -> None:
         if isinstance(obj, PersistentVolumeClaim) and old is not None and old.spec.resources == obj.spec.resources:
             return
-        problems = [problem for item in self._limits(obj.metadata.namespace) for problem in _item_violations(item, obj)]
+        problems = [problem for item in self._find_limits(obj.metadata.namespace) for problem in _item_violations(item, obj)]
         if problems:
             said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
             plural = (PODS if isinstance(obj, Pod) else PERSISTENT_VOLUME_CLAIMS).plural
             raise Rejected(errors.forbidden(f'{plural} "{obj.metadata.name}" is forbidden: {said}'))
 
-    def _limits(self, namespace: str) -> Sequence[LimitRangeItem]:
+    def _find_limits(self, namespace: str) -> Sequence[LimitRangeItem]:
         version, limits = self._limits_cache
         if version != self._ranges.version:
             items_by_type: dict[str, list[LimitRangeItem]] = {}
@@ -132,7 +132,7 @@ def _item_violations(item: LimitRangeItem, obj: Pod | PersistentVolumeClaim) -> 
     """Yield the violations of one item of a LimitRange."""
     match item.type, obj:
         case "Container", Pod():
-            for container in _containers(obj.spec):
+            for container in _all_containers(obj.spec):
                 requests, limits = _parse_amounts(container.resources.requests), _parse_amounts(container.resources.limits)
                 yield from _minimum_violations(item, requests, limits)
                 yield from _maximum_violations(item, requests, limits)
@@ -208,7 +208,7 @@ def _parse_amounts(quantities: Mapping[str, Quantity]) -> Amounts:
 def _total_of_containers(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Amounts:
     """Return the total of all containers of a pod, without its overhead, as in Kubernetes."""
     total = combine_containers(spec, of)
-    named = {name for container in _containers(spec) for name in of(container)}
+    named = {name for container in _all_containers(spec) for name in of(container)}
     return {name: Amount(total[name], format_amount(name, total[name])) for name in named}
 
 
@@ -216,7 +216,7 @@ def _pod_level_amounts(quantities: Mapping[str, Quantity]) -> Amounts:
     return {name: Amount(total, quantities[name].string) for name, total in pod_level_amounts(quantities).items()}
 
 
-def _containers(spec: PodSpec) -> Iterable[Container]:
+def _all_containers(spec: PodSpec) -> Iterable[Container]:
     return (*spec.containers, *spec.initContainers)
 
 

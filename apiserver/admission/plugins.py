@@ -48,7 +48,7 @@ def parse_plugin_names(text: str) -> frozenset[str]:
     return names
 
 
-def chain(
+def build_chain(
     cacher: Cacher,
     nodes: NodeAuthorizer,
     rbac: RbacAuthorizer,

@@ -113,7 +113,7 @@ class RequestAuthenticator:
             if len(self._verified) > MAX_REMEMBERED:
                 self._verified.popitem(last=False)
         if self._unix_time() >= known.ends:
-            raise _unauthenticated(
+            raise _unauthenticated_error(
                 "CertificateExpired", "the client certificate has expired: renew it and open a new connection"
             )
         return known.user
@@ -121,11 +121,11 @@ class RequestAuthenticator:
     def authorization(self, header: str | None) -> User:
         """Return the user of the bearer token in the metadata entry "authorization"."""
         if header is None:
-            raise _unauthenticated("Anonymous", "Unauthorized: a client certificate or a bearer token is required")
+            raise _unauthenticated_error("Anonymous", "Unauthorized: a client certificate or a bearer token is required")
         scheme, _, token = header.partition(" ")
         user = self.tokens.user(token.strip()) if scheme.lower() == _BEARER else None
         if user is None:
-            raise _unauthenticated("BadToken", "Unauthorized: the bearer token is unknown")
+            raise _unauthenticated_error("BadToken", "Unauthorized: the bearer token is unknown")
         return user
 
 
@@ -163,11 +163,11 @@ def _read_certificate(pem: bytes) -> _VerifiedCertificate:
         subject = Subject.of(certificate)
         user = User(subject.user, (*subject.groups, AUTHENTICATED), NodeNames.parse(subject.nodes))
     except ValueError as error:
-        raise _unauthenticated("BadCertificate", f"the subject of the client certificate is invalid: {error}") from None
+        raise _unauthenticated_error("BadCertificate", f"the subject of the client certificate is invalid: {error}") from None
     return _VerifiedCertificate(user, certificate.not_valid_after_utc.timestamp())
 
 
-def _unauthenticated(reason: str, message: str) -> Rejected:
+def _unauthenticated_error(reason: str, message: str) -> Rejected:
     return Rejected(Refusal(Code.UNAUTHENTICATED, reason, message))
 
 
@@ -187,7 +187,7 @@ class TokenFile:
         if (now := self._clock.monotonic()) - self._checked_at >= CHECK_INTERVAL:
             self._checked_at = now
             self._refresh()
-        return self._users.get(_digest(token))
+        return self._users.get(_token_digest(token))
 
     def _refresh(self) -> None:
         try:
@@ -215,10 +215,10 @@ def _read_tokens(path: Path) -> Mapping[bytes, User]:
                 log.error('%s, line %d: expected token,user,uid or token,user,uid,"group1,group2"', path, number)
                 continue
             groups = tuple(group.strip() for group in row[3].split(",") if group.strip()) if len(row) == 4 else ()
-            if _digest(row[0]) in users:
+            if _token_digest(row[0]) in users:
                 log.error("%s, line %d: duplicate token; the first line with the token is used", path, number)
                 continue
-            users[_digest(row[0])] = User(row[1], (*groups, AUTHENTICATED))
+            users[_token_digest(row[0])] = User(row[1], (*groups, AUTHENTICATED))
     return users
 
 
@@ -231,5 +231,5 @@ def _parse_csv_line(line: str) -> list[str]:
         return []
 
 
-def _digest(token: str) -> bytes:
+def _token_digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()

@@ -66,7 +66,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.selectors import from_message
-from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED, service_account, service_account_user
+from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED, parse_service_account, service_account_user
 from pinnace.api.users import SERVICE_ACCOUNTS as ALL_SERVICE_ACCOUNTS
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 from pinnace.apiserver.auth.authentication import MASTERS, User
@@ -164,7 +164,7 @@ class ParsedBinding(NamedTuple):
         """Return the subject that matches the user, such as 'Group "dev"'; None if no subject matches."""
         if user.name in self.users:
             return f'User "{user.name}"'
-        if user.name in self.accounts and (account := service_account(user.name)) is not None:
+        if user.name in self.accounts and (account := parse_service_account(user.name)) is not None:
             return f'ServiceAccount "{account.name}/{account.namespace}"'
         group = next((group for group in user.groups if group in self.groups), None)
         return f'Group "{group}"' if group is not None else None
@@ -316,9 +316,9 @@ class RbacAuthorizer:
 
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
         """Yield the cluster-wide grants of a user, then those in the namespace. With "" only the cluster-wide ones."""
-        yield from self._grants_of(user, "", self._scope(""))
+        yield from self._grants_of(user, "", self._find_scope(""))
         if namespace:
-            yield from self._grants_of(user, namespace, self._scope(namespace))
+            yield from self._grants_of(user, namespace, self._find_scope(namespace))
 
     def rules(self, role: RoleRef, namespace: str) -> Sequence[PolicyRule] | None:
         """Return the rules of a role; None if it does not exist."""
@@ -382,7 +382,7 @@ class RbacAuthorizer:
         return list(rules.values())
 
     def _allowed_objects(self, user: User, action: ResourceAction, namespace: str) -> AllowedObjects:
-        scope = self._scope(namespace)
+        scope = self._find_scope(namespace)
         if scope.empty:
             return AllowedObjects()
         stamp, known = self._extents.get((namespace, user, action), (0, None))
@@ -402,7 +402,7 @@ class RbacAuthorizer:
             reason = f'RBAC: allowed by {kind} "{bound.name}" of {role.kind} "{role.name}" to {subject}'
             yield Grant(self.rules(role, namespace) or (), reason)
 
-    def _scope(self, namespace: str) -> NamespaceBindings:
+    def _find_scope(self, namespace: str) -> NamespaceBindings:
         """Return the current scope. A scope without bindings is not cached, because requests can contain any namespace."""
         if namespace and namespace not in self._scopes and not self._bindings.count(namespace):
             return _UNBOUND
@@ -518,9 +518,9 @@ class RuleCover:
         names = [self._names.get(name, 0) for name in set(wanted.resourceNames)]
         places = {group & resource for group, resource in product(groups, resources)}
         places |= {self._of_url(url) for url in set(wanted.nonResourceURLs)}
-        return all(self._allow(verb & place, names) for verb, place in product(verbs, places))
+        return all(self._rules_allow(verb & place, names) for verb, place in product(verbs, places))
 
-    def _allow(self, rules: int, names: Sequence[int]) -> bool:
+    def _rules_allow(self, rules: int, names: Sequence[int]) -> bool:
         """Report whether these rules allow an action on all names, or at least on each of the given names."""
         return bool(rules & self._nameless) or (bool(names) and all(rules & name for name in names))
 
@@ -543,101 +543,102 @@ def _bits_of(index: dict[str, int], value: str) -> int:
 
 def cluster_roles() -> Iterator[ClusterRole]:
     see = [
-        *_rules(_READ, _VIEWABLE),
-        _rule(_READ, [NAMESPACES]),
-        _rule(_READ, [PODS], "log"),
-        _rule(_READ, _SCALABLE, "scale"),
+        *_build_rules(_READ, _VIEWABLE),
+        _build_rule(_READ, [NAMESPACES]),
+        _build_rule(_READ, [PODS], "log"),
+        _build_rule(_READ, _SCALABLE, "scale"),
         _READ_METRICS,
     ]
     edit = [
-        *_rules(_WRITE, _EDITABLE),
-        *_rules((*_READ, *_WRITE), [SECRETS]),
-        _rule(("patch", "update"), [PODS], "resize"),
-        _rule(("patch", "update"), _SCALABLE, "scale"),
-        _rule(("create",), [PODS], "eviction"),
-        *(_rule(("create",), [PODS], candidate) for candidate in ("attach", "exec", "portforward")),
-        _rule(("impersonate",), [SERVICE_ACCOUNTS]),
-        _rule(("create",), [SERVICE_ACCOUNTS], "token"),
+        *_build_rules(_WRITE, _EDITABLE),
+        *_build_rules((*_READ, *_WRITE), [SECRETS]),
+        _build_rule(("patch", "update"), [PODS], "resize"),
+        _build_rule(("patch", "update"), _SCALABLE, "scale"),
+        _build_rule(("create",), [PODS], "eviction"),
+        *(_build_rule(("create",), [PODS], candidate) for candidate in ("attach", "exec", "portforward")),
+        _build_rule(("impersonate",), [SERVICE_ACCOUNTS]),
+        _build_rule(("create",), [SERVICE_ACCOUNTS], "token"),
     ]
-    yield _role("cluster-admin", ALL_RULES)
-    yield from _aggregated("admin", _rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS]))
-    yield from _aggregated("edit", edit, part_of="admin")
-    yield from _aggregated("view", see, part_of="edit")
-    yield _role(
+    yield _build_role("cluster-admin", ALL_RULES)
+    yield from _build_aggregated_role("admin", _build_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS]))
+    yield from _build_aggregated_role("edit", edit, part_of="admin")
+    yield from _build_aggregated_role("view", see, part_of="edit")
+    yield _build_role(
         "cluster-view",
         [
-            *_rules(_READ, _ALL_BUT_SECRETS),
-            _rule(_READ, [PODS], "log"),
-            _rule(_READ, _SCALABLE, "scale"),
+            *_build_rules(_READ, _ALL_BUT_SECRETS),
+            _build_rule(_READ, [PODS], "log"),
+            _build_rule(_READ, _SCALABLE, "scale"),
             _READ_METRICS,
-            _elections(*_READ),
+            _elections_rule(*_READ),
             _KEYS,
         ],
     )
-    yield _role(
+    yield _build_role(
         "system:basic-user",
         [
             PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["selfsubjectreviews"]),
-            _reviews("selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+            _reviews_rule("selfsubjectaccessreviews", "selfsubjectrulesreviews"),
         ],
     )
-    yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=_INFORMATION)])
-    yield _role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[*_INFORMATION, *_DISCOVERY])])
-    yield _role(_ISSUER_DISCOVERY, [PolicyRule(verbs=["get"], nonResourceURLs=_ISSUER)])
-    yield _role("system:monitoring", [PolicyRule(verbs=["get"], nonResourceURLs=_MONITORING)])
-    yield _role("system:kube-scheduler", _scheduler())
-    yield _role("system:kube-controller-manager", _controllers())
-    yield _role("system:gateway", _gateway())
-    yield _role(
-        "system:node-proxier", [*_rules(("list", "watch"), [SERVICES, ENDPOINT_SLICES, NAMESPACES]), _rule(_READ, [NODES])]
+    yield _build_role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=_INFORMATION)])
+    yield _build_role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[*_INFORMATION, *_DISCOVERY])])
+    yield _build_role(_ISSUER_DISCOVERY, [PolicyRule(verbs=["get"], nonResourceURLs=_ISSUER)])
+    yield _build_role("system:monitoring", [PolicyRule(verbs=["get"], nonResourceURLs=_MONITORING)])
+    yield _build_role("system:kube-scheduler", _scheduler_rules())
+    yield _build_role("system:kube-controller-manager", _controllers_rules())
+    yield _build_role("system:gateway", _gateway_rules())
+    yield _build_role(
+        "system:node-proxier",
+        [*_build_rules(("list", "watch"), [SERVICES, ENDPOINT_SLICES, NAMESPACES]), _build_rule(_READ, [NODES])],
     )
 
 
 def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
-    yield _binding("cluster-admin", "Group", MASTERS)
+    yield _build_binding("cluster-admin", "Group", MASTERS)
     for role in ("system:basic-user", "system:discovery"):
-        yield _binding(role, "Group", AUTHENTICATED)
-    yield _binding("system:public-info-viewer", "Group", AUTHENTICATED, UNAUTHENTICATED)
-    yield _binding(_ISSUER_DISCOVERY, "Group", ALL_SERVICE_ACCOUNTS)
-    yield _binding("system:monitoring", "Group", "system:monitoring")
+        yield _build_binding(role, "Group", AUTHENTICATED)
+    yield _build_binding("system:public-info-viewer", "Group", AUTHENTICATED, UNAUTHENTICATED)
+    yield _build_binding(_ISSUER_DISCOVERY, "Group", ALL_SERVICE_ACCOUNTS)
+    yield _build_binding("system:monitoring", "Group", "system:monitoring")
     for component in ("system:kube-scheduler", "system:kube-controller-manager", "system:gateway"):
-        yield _binding(component, "User", component)
-    yield _binding("system:node-proxier", "User", "system:kube-proxy")
+        yield _build_binding(component, "User", component)
+    yield _build_binding("system:node-proxier", "User", "system:kube-proxy")
 
 
-def _gateway() -> list[PolicyRule]:
+def _gateway_rules() -> list[PolicyRule]:
     return [
         PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups", SERVICE_ACCOUNTS.plural]),
         PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["tokenreviews"]),
-        *_rules(("create", "delete", "get", "list", "update"), [LEASES, ENDPOINT_SLICES]),  # the service kubernetes
-        _rule(_READ, [CUSTOM_RESOURCE_DEFINITIONS]),
+        *_build_rules(("create", "delete", "get", "list", "update"), [LEASES, ENDPOINT_SLICES]),  # the service kubernetes
+        _build_rule(_READ, [CUSTOM_RESOURCE_DEFINITIONS]),
         _KEYS,
     ]
 
 
-def _scheduler() -> list[PolicyRule]:
+def _scheduler_rules() -> list[PolicyRule]:
     return [
-        *_rules(_READ, _READ_BY_SCHEDULER),
-        _rule((*_READ, "delete"), [PODS]),
-        _rule(("create",), [PODS], "binding"),
-        _rule(("update", "patch"), [PODS], "status"),
+        *_build_rules(_READ, _READ_BY_SCHEDULER),
+        _build_rule((*_READ, "delete"), [PODS]),
+        _build_rule(("create",), [PODS], "binding"),
+        _build_rule(("update", "patch"), [PODS], "status"),
         # Unlike in Kubernetes, including the status, because the volume controller binds no volumes.
-        *(_rule(("update", "patch"), [PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS], part) for part in ("", "status")),
-        *_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
-        _elections("get", "campaign", of=SCHEDULER_ELECTION),
+        *(_build_rule(("update", "patch"), [PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS], part) for part in ("", "status")),
+        *_build_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
+        _elections_rule("get", "campaign", of=SCHEDULER_ELECTION),
         # All names, because the scheduler's configuration contains the names of its profiles.
         PolicyRule(verbs=["campaign"], apiGroups=[ELECTIONS_GROUP], resources=["schedulers"]),
     ]
 
 
-def _controllers() -> list[PolicyRule]:
+def _controllers_rules() -> list[PolicyRule]:
     """Return the rules of the controllers, which share one identity. They can delete all namespaced objects and all objects
     with deleted owners. They cannot grant roles or renew the leases of nodes."""
     return [
-        *_rules(_READ, _ALL_BUT_SECRETS),
-        *_rules(("update", "patch", "delete"), COLLECTED),
-        *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
-        *_rules(
+        *_build_rules(_READ, _ALL_BUT_SECRETS),
+        *_build_rules(("update", "patch", "delete"), COLLECTED),
+        *_build_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
+        *_build_rules(
             ("create",),
             (
                 PODS,
@@ -650,48 +651,48 @@ def _controllers() -> list[PolicyRule]:
                 CONFIG_MAPS,
             ),
         ),
-        *_rules(("update", "patch"), _STATUS_OF_CONTROLLERS, "status"),
-        *_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
-        _elections("get", "campaign", of=CONTROLLERS_ELECTION),
-        _elections("list"),
+        *_build_rules(("update", "patch"), _STATUS_OF_CONTROLLERS, "status"),
+        *_build_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
+        _elections_rule("get", "campaign", of=CONTROLLERS_ELECTION),
+        _elections_rule("list"),
     ]
 
 
-def _rules(verbs: Iterable[str], resources: Iterable[Resource[Any]], subresource: str = "") -> list[PolicyRule]:
+def _build_rules(verbs: Iterable[str], resources: Iterable[Resource[Any]], subresource: str = "") -> list[PolicyRule]:
     """Return one rule for each API group of the resources."""
     groups: dict[str, list[Resource[Any]]] = {}
     for resource in resources:
         groups.setdefault(resource.group, []).append(resource)
-    return [_rule(tuple(verbs), candidate, subresource) for candidate in groups.values()]
+    return [_build_rule(tuple(verbs), candidate, subresource) for candidate in groups.values()]
 
 
-def _rule(verbs: Sequence[str], resources: Sequence[Resource[Any]], subresource: str = "") -> PolicyRule:
+def _build_rule(verbs: Sequence[str], resources: Sequence[Resource[Any]], subresource: str = "") -> PolicyRule:
     """Return a rule for the resources. If they are in several API groups, the rule allows each name in each group."""
     groups = sorted({resource.group for resource in resources})
     names = [f"{resource.plural}/{subresource}" if subresource else resource.plural for resource in resources]
     return PolicyRule(verbs=verbs, apiGroups=groups, resources=names)
 
 
-def _elections(*verbs: str, of: str = "") -> PolicyRule:
+def _elections_rule(*verbs: str, of: str = "") -> PolicyRule:
     """Return a rule for elections. `of` limits it to one election, as Kubernetes' roles are limited to the component's
     Lease."""
     return PolicyRule(verbs=verbs, apiGroups=[ELECTIONS_GROUP], resources=["elections"], resourceNames=[of] if of else ())
 
 
-def _reviews(*resources: str) -> PolicyRule:
+def _reviews_rule(*resources: str) -> PolicyRule:
     return PolicyRule(verbs=["create"], apiGroups=[REVIEWS_GROUP], resources=resources)
 
 
-def _role(name: str, rules: Iterable[PolicyRule]) -> ClusterRole:
+def _build_role(name: str, rules: Iterable[PolicyRule]) -> ClusterRole:
     role = ClusterRole(rules=rules)
     _mark_builtin(role, name)
     return role
 
 
-def _aggregated(name: str, rules: Iterable[PolicyRule], part_of: str = "") -> Iterator[ClusterRole]:
+def _build_aggregated_role(name: str, rules: Iterable[PolicyRule], part_of: str = "") -> Iterator[ClusterRole]:
     """Return a role that aggregates all roles with its label, and is itself labelled for aggregation into `part_of`; and the
     role with the default rules."""
-    role, part = _role(name, ()), _role(f"{_AGGREGATED_PREFIX}{name}", rules)
+    role, part = _build_role(name, ()), _build_role(f"{_AGGREGATED_PREFIX}{name}", rules)
     part.metadata.labels[f"{_AGGREGATE_TO}{name}"] = "true"
     role.aggregationRule.clusterRoleSelectors.add().matchLabels[f"{_AGGREGATE_TO}{role.metadata.name}"] = "true"
     if part_of:
@@ -700,7 +701,7 @@ def _aggregated(name: str, rules: Iterable[PolicyRule], part_of: str = "") -> It
     yield part
 
 
-def _binding(role: str, kind: str, *subjects: str) -> ClusterRoleBinding:
+def _build_binding(role: str, kind: str, *subjects: str) -> ClusterRoleBinding:
     binding = ClusterRoleBinding()
     _mark_builtin(binding, role)
     binding.roleRef.apiGroup, binding.roleRef.kind, binding.roleRef.name = _GROUP, "ClusterRole", role

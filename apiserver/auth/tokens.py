@@ -61,6 +61,10 @@ TOKEN_KEY = "token"
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 log = logging.getLogger(__name__)
+_SIGNATURE_ONLY: Any = {
+    f"verify_{claim}": claim == "signature" for claim in ("signature", "exp", "nbf", "iat", "aud", "iss", "sub", "jti")
+}
+_INVALIDATED = "service account token has been invalidated"
 
 
 class ObjectId(NamedTuple):
@@ -133,29 +137,29 @@ def decode_claims(data: Mapping[str, Any], issuer: str) -> AccountClaims:
     """Return the claims of a token with a valid signature. Raises ValueError."""
     if data.get("iss") == LEGACY_ISSUER:
         claims = AccountClaims(
-            _text(data, f"{_LEGACY}namespace"),
-            ObjectId(_text(data, f"{_LEGACY}service-account.name"), _text(data, f"{_LEGACY}service-account.uid")),
-            secret=ObjectId(_text(data, f"{_LEGACY}secret.name"), ""),
+            _read_text(data, f"{_LEGACY}namespace"),
+            ObjectId(_read_text(data, f"{_LEGACY}service-account.name"), _read_text(data, f"{_LEGACY}service-account.uid")),
+            secret=ObjectId(_read_text(data, f"{_LEGACY}secret.name"), ""),
         )
     elif data.get("iss") == issuer:
         private = data.get(_PRIVATE)
         if not isinstance(private, Mapping):
             raise ValueError("the token has no private claims")
-        account = _reference(private, "serviceaccount")
+        account = _read_reference(private, "serviceaccount")
         if account is None:
             raise ValueError("the token has no service account")
         audiences = data.get("aud")
         claims = AccountClaims(
-            _text(private, "namespace"),
+            _read_text(private, "namespace"),
             account,
             tuple(map(str, audiences)) if isinstance(audiences, list) else (str(audiences),) if audiences else (),
-            _number(data, "nbf"),
-            _number(data, "exp"),
+            _read_number(data, "nbf"),
+            _read_number(data, "exp"),
             str(data.get("jti", "")),
-            _reference(private, "pod"),
-            _reference(private, "secret"),
-            _reference(private, "node"),
-            _number(private, "warnafter") if "warnafter" in private else 0,
+            _read_reference(private, "pod"),
+            _read_reference(private, "secret"),
+            _read_reference(private, "node"),
+            _read_number(private, "warnafter") if "warnafter" in private else 0,
         )
     else:
         raise ValueError("the token has another issuer")
@@ -164,27 +168,27 @@ def decode_claims(data: Mapping[str, Any], issuer: str) -> AccountClaims:
     return claims
 
 
-def _text(data: Mapping[str, Any], name: str) -> str:
+def _read_text(data: Mapping[str, Any], name: str) -> str:
     value = data.get(name)
     if not isinstance(value, str) or not value:
         raise ValueError(f"the token has no {name}")
     return value
 
 
-def _number(data: Mapping[str, Any], name: str) -> int:
+def _read_number(data: Mapping[str, Any], name: str) -> int:
     value = data.get(name)
     if not isinstance(value, int | float):
         raise ValueError(f"the token has no {name}")
     return int(value)
 
 
-def _reference(private: Mapping[str, Any], kind: str) -> ObjectId | None:
+def _read_reference(private: Mapping[str, Any], kind: str) -> ObjectId | None:
     value = private.get(kind)
     if value is None:
         return None
     if not isinstance(value, Mapping):
         raise ValueError(f"invalid claim {kind}")
-    return ObjectId(_text(value, "name"), str(value.get("uid", "")))
+    return ObjectId(_read_text(value, "name"), str(value.get("uid", "")))
 
 
 class VerifyingKey(NamedTuple):
@@ -248,11 +252,6 @@ class TokenKeys:
     def key_set(self) -> bytes:
         """Return the JSON Web Key Set."""
         return json.dumps({"keys": [key.jwk() for key in self.verifying.values()]}, separators=(",", ":")).encode()
-
-
-_SIGNATURE_ONLY: Any = {
-    f"verify_{claim}": claim == "signature" for claim in ("signature", "exp", "nbf", "iat", "aud", "iss", "sub", "jti")
-}
 
 
 def read_token_keys(signing: Path, verifying: Sequence[Path]) -> TokenKeys:
@@ -334,9 +333,6 @@ class UnsignedToken(InvalidToken):
     """The cluster has not signed the token. The error has no text."""
 
 
-_INVALIDATED = "service account token has been invalidated"
-
-
 class ReviewedToken(NamedTuple):
     user: User
     audiences: tuple[str, ...]
@@ -389,17 +385,17 @@ class AccountTokenAuthenticator:
             raise InvalidToken("service account token has expired")
         if now < claims.issued - LEEWAY:
             raise InvalidToken("service account token is not valid yet")
-        if not self._exists(SERVICE_ACCOUNTS, self._accounts, namespace, claims.account, now):
+        if not self._object_exists(SERVICE_ACCOUNTS, self._accounts, namespace, claims.account, now):
             raise InvalidToken(_INVALIDATED)
         if claims.secret is not None:
-            if not self._exists(SECRETS, self._secrets, namespace, claims.secret, now):
+            if not self._object_exists(SECRETS, self._secrets, namespace, claims.secret, now):
                 raise InvalidToken(_INVALIDATED)
             if claims.expires is None and not self._contains_token(namespace, claims.secret.name, token):
                 raise InvalidToken("service account token doesn't match server's copy")
         if claims.pod is not None:
-            bound = self._exists(PODS, self._pods, namespace, claims.pod, now)
+            bound = self._object_exists(PODS, self._pods, namespace, claims.pod, now)
         else:
-            bound = claims.node is None or self._exists(NODES, self._nodes, "", claims.node, now)
+            bound = claims.node is None or self._object_exists(NODES, self._nodes, "", claims.node, now)
         if not bound:
             raise InvalidToken(_INVALIDATED)
 
@@ -421,7 +417,7 @@ class AccountTokenAuthenticator:
             self._verified.popitem(last=False)
         return claims, user
 
-    def _exists(
+    def _object_exists(
         self, resource: Resource[Any], cache: ResourceCache[Any], namespace: str, reference: ObjectId, now: float
     ) -> bool:
         entry = cache.get(resource.key(namespace, reference.name))

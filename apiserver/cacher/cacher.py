@@ -53,7 +53,7 @@ from pinnace.apiserver.cacher.history import (
     HistoryCheck,
     HistoryFingerprints,
     initial_state,
-    replay,
+    replay_events,
 )
 from pinnace.apiserver.cacher.listing import Lister, ListQuery
 from pinnace.apiserver.cacher.reflector import Callback, RawKeys, Reflector
@@ -473,18 +473,19 @@ class ResourceCache(Generic[T]):
         if since is not None and since < self._log.floor:
             raise RevisionExpired(self._log.floor)
         turns, begin = self._catching_up, now if since is None else since
-        replayed: Iterator[EncodedResponse] = replay(
+        replayed: Iterator[EncodedResponse] = replay_events(
             selection, self._log, begin, self._progress, self._fingerprints, turns.is_slice_over
         )
         if since is None:
             replayed = chain(
-                initial_state(selection, self._snapshot(selection, now), now, self._fingerprints, turns.is_slice_over), replayed
+                initial_state(selection, self._take_snapshot(selection, now), now, self._fingerprints, turns.is_slice_over),
+                replayed,
             )
         watcher = CacheWatcher(self._dispatcher, selection, since or 0, replayed, turns, announced=announced, budget=budget)
         self._dispatcher.add_watcher(watcher)
         return watcher
 
-    def _snapshot(self, selection: SelectionPredicate, now: int) -> CacheSnapshot[T]:
+    def _take_snapshot(self, selection: SelectionPredicate, now: int) -> CacheSnapshot[T]:
         """Return the candidates of the selection as a snapshot. Selections of the same keys or nodes share it."""
         state = (self._store.version, selection.prefix, selection.nodes)
         return self._snapshots.take(state, now, lambda: self._store.candidates(selection))

@@ -240,7 +240,7 @@ def initial_state(
     yield EncodedResponse(wire.watch_response(chunk, revision, fingerprint), revision, len(chunk))
 
 
-def replay(
+def replay_events(
     selection: SelectionPredicate,
     log: EventHistory[CacheEvent[T]],
     since: int,

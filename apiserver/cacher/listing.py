@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
 from pinnace.api import wire
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.resources import Object
 from pinnace.apiserver.cacher.store import (
     CacheEntry,
@@ -71,7 +71,7 @@ class ContinueToken:
             raise InvalidContinueToken(f"invalid continue token: {_HINT}") from None
         if digest != selection.digest:
             raise InvalidContinueToken(f"the continue token belongs to another list: {_HINT}")
-        number = natural(revision)
+        number = parse_natural(revision)
         if not number or not after.startswith(selection.prefix):
             raise InvalidContinueToken(f"invalid continue token: {_HINT}")
         return cls(number, after)
@@ -130,11 +130,11 @@ class Lister(Generic[T]):
         """Return the encoded `<Kind>List`. Raises RevisionExpired, FutureRevision, CacheBehind, InvalidContinueToken,
         StorageError."""
         try:
-            return await self._encode(query, await self._page(query))
+            return await self._encode(query, await self._list_page(query))
         except Compacted as compacted:
             raise RevisionExpired(compacted.compact_revision) from None
 
-    async def _page(self, query: ListQuery) -> _ListPage[T]:
+    async def _list_page(self, query: ListQuery) -> _ListPage[T]:
         selection = query.selection
         if query.match not in ("", "NotOlderThan", "Exact"):
             raise InvalidContinueToken(f'resourceVersionMatch "{query.match[:32]}": expected NotOlderThan or Exact')
@@ -232,6 +232,6 @@ def _parse_revision(text: str) -> int | None:
     """Parse a resourceVersion; None if it is empty. Raises InvalidContinueToken."""
     if not text:
         return None
-    if (revision := natural(text)) is None:
+    if (revision := parse_natural(text)) is None:
         raise InvalidContinueToken(f'invalid resource version "{text[:32]}"')
     return revision

@@ -12,8 +12,8 @@ A resumed watch starts at the last revision with a change of a commit marker. It
 contains a nonce, so a restored storage has another value. Other keys are no proof, because two histories can contain the same
 value. `CommitMarkers` in apiserver.cacher.history covers the case that this revision is compacted.
 
-`batches` splits changes into batches of bounded size. `RawKeys` contains the keys that do not belong to a resource, such as
-elections.
+`split_into_batches` splits changes into batches of bounded size. `RawKeys` contains the keys that do not belong to a
+resource, such as elections.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ sending events without closing the connection (Patroni 4.0.7)."""
 Callback = Callable[[KeyChange], None]
 
 
-def batches(received_changes: ChangeBatch, after: int) -> Iterator[ChangeBatch]:
+def split_into_batches(received_changes: ChangeBatch, after: int) -> Iterator[ChangeBatch]:
     """Yield the changes after revision `after` in batches. The changes of a revision are not split.
 
     Older changes are dropped: an etcd member that lags can send them again on a watch that starts at a future revision
@@ -100,7 +100,7 @@ def next_limit(items: Sequence[KeyValue]) -> int:
     return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(1, size)))
 
 
-def skip(page: KeyPage, prefixes: Sequence[str]) -> tuple[Sequence[KeyValue], str, bool]:
+def skip_prefixes(page: KeyPage, prefixes: Sequence[str]) -> tuple[Sequence[KeyValue], str, bool]:
     """Return the items of a page before the first key with one of the prefixes, the key after which to continue, and whether
     there are more keys."""
     for number, item in enumerate(page.items):
@@ -267,7 +267,7 @@ class Reflector:
         after, limit, more = "", FIRST_PAGE, True
         while more:
             page = await self._storage.page(prefix, after=after, limit=limit, revision=revision)
-            page_items, after, more = skip(page, skipped)
+            page_items, after, more = skip_prefixes(page, skipped)
             items += page_items
             limit = next_limit(page.items)
         return items
@@ -294,7 +294,7 @@ class Reflector:
         before = self._target.revision
         if self._unproven and not self._has_resumed(received_changes):
             return
-        for number, batch in enumerate(batches(received_changes, before)):
+        for number, batch in enumerate(split_into_batches(received_changes, before)):
             if number:
                 await asyncio.sleep(0)  # let other tasks run during a long backlog
             left = self._target.apply(batch)

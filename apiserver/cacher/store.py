@@ -121,12 +121,12 @@ class CacheEntry(Generic[T]):
     @property
     def encoded_with_revision(self) -> bytes:
         """The encoded object with its resourceVersion. It is not cached, because memory is more expensive than the copy."""
-        return self.value + wire.stamp(self.mod_revision)
+        return self.value + wire.encode_resource_version(self.mod_revision)
 
     def encoded_for(self, selection: "SelectionPredicate") -> bytes:
         """The encoded object with its resourceVersion, as a list or watch sends it."""
         value = self.value if selection.shows_owners else wire.without_ownership(self.value)
-        return value + wire.stamp(self.mod_revision)
+        return value + wire.encode_resource_version(self.mod_revision)
 
     def _parse(self) -> T:
         obj = self._message()
@@ -253,7 +253,7 @@ class CacheEvent(Generic[T]):
         the deletion. `shows_owners`: see SelectionPredicate."""
         entry: Any = self.old if kind == DELETED else self.new
         value = entry.value if shows_owners else wire.without_ownership(entry.value)
-        return wire.watch_event(kind, value + wire.stamp(self.revision))
+        return wire.watch_event(kind, value + wire.encode_resource_version(self.revision))
 
 
 class CacheStore(Generic[T]):
@@ -294,7 +294,7 @@ class CacheStore(Generic[T]):
             self.entries[entry.key] = entry
             self._keys.add(entry.key)
             if self._indexed:
-                self._index(None, entry)
+                self._update_index(None, entry)
         self.version += 1
         return entry
 
@@ -315,13 +315,13 @@ class CacheStore(Generic[T]):
         else:
             return None
         if self._indexed:
-            self._index(old, new)
+            self._update_index(old, new)
         return CacheEvent(change.mod_revision, old, new)
 
     def candidates(self, selection: SelectionPredicate, after: str = "", limit: int | None = None) -> list[CacheEntry[T]]:
         """Return the first `limit` entries after the key `after` that can match, in key order. If the predicate is plain, all
         of them match. Otherwise, call `matches` for each one."""
-        return [self.entries[key] for key in islice(self._candidates(selection, after), limit)]
+        return [self.entries[key] for key in islice(self._candidate_keys(selection, after), limit)]
 
     def count(self, prefix: str, after: str) -> int:
         """Return the number of keys with `prefix` after the key `after`."""
@@ -331,9 +331,9 @@ class CacheStore(Generic[T]):
 
     def entry(self, item: KeyValue) -> CacheEntry[T] | None:
         """Return an entry for a stored value without adding it to the state; None if the value cannot be parsed."""
-        return self._entry(item, self._read_in_watch)
+        return self._decode_entry(item, self._read_in_watch)
 
-    def _entry(self, item: KeyChange | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
+    def _decode_entry(self, item: KeyChange | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
         value = item.value or b""
         node = phase = ""
         try:
@@ -346,13 +346,13 @@ class CacheStore(Generic[T]):
 
     def _entry_or_log(self, item: KeyChange | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
         """Return an entry for the state. If the value cannot be parsed, log the key and return None."""
-        entry = self._entry(item, read)
+        entry = self._decode_entry(item, read)
         if entry is None:
             self.unreadable.add(item.key)
             log.error("%s at revision %d is ignored: it cannot be parsed, or is nested too deeply", item.key, item.mod_revision)
         return entry
 
-    def _candidates(self, selection: SelectionPredicate, after: str) -> Iterator[str]:
+    def _candidate_keys(self, selection: SelectionPredicate, after: str) -> Iterator[str]:
         if selection.key is not None:
             return iter((selection.key,) if selection.key in self.entries and selection.key > after else ())
         if selection.nodes is not None:
@@ -360,7 +360,7 @@ class CacheStore(Generic[T]):
         keys: Iterator[str] = self._keys.irange(max(selection.prefix, after), selection.prefix + END, (False, False))
         return keys
 
-    def _index(self, old: CacheEntry[T] | None, new: CacheEntry[T] | None) -> None:
+    def _update_index(self, old: CacheEntry[T] | None, new: CacheEntry[T] | None) -> None:
         before, after = old.node if old is not None else None, new.node if new is not None else None
         if before == after:
             return

@@ -169,7 +169,7 @@ class ReplayScheduler:
         began = self._clock.monotonic()
         self._until = began + SLICE - self._used_seconds
         while self._queue:
-            work, done = self._next()
+            work, done = self._next_waiting()
             if not done.done():
                 try:
                     work()
@@ -182,7 +182,7 @@ class ReplayScheduler:
                 return
         self._used_seconds += self._clock.monotonic() - began
 
-    def _next(self) -> tuple[Callable[[], None], asyncio.Future[None]]:
+    def _next_waiting(self) -> tuple[Callable[[], None], asyncio.Future[None]]:
         budget = next(iter(self._queue))
         steps = self._queue.pop(budget)
         first = steps.popleft()
@@ -259,7 +259,7 @@ class CacheWatcher:
         while not self._closed:
             if self._next_replayed is not None:
                 encoded_response, self._next_replayed = self._next_replayed, None
-                return self._deliver(encoded_response)
+                return self._deliver_response(encoded_response)
             if self._replay is not None:
                 await self._step()
             elif self._buffer:
@@ -336,19 +336,19 @@ class CacheWatcher:
             self._hub.join(self)
         elif encoded_response.response:
             self._next_replayed = encoded_response
-            self._charge(encoded_response)
+            self._charge_budget(encoded_response)
 
     def _charge_and_deliver(self, encoded_response: EncodedResponse) -> bytes:
-        self._charge(encoded_response)
-        return self._deliver(encoded_response)
+        self._charge_budget(encoded_response)
+        return self._deliver_response(encoded_response)
 
-    def _deliver(self, encoded_response: EncodedResponse) -> bytes:
+    def _deliver_response(self, encoded_response: EncodedResponse) -> bytes:
         if encoded_response.revision:
             self.delivered = encoded_response.revision
         self._hub.delivered_events += encoded_response.events
         return encoded_response.response
 
-    def _charge(self, encoded_response: EncodedResponse) -> None:
+    def _charge_budget(self, encoded_response: EncodedResponse) -> None:
         if (size := len(encoded_response.response)) >= LARGE:
             self._charged = size
             self.budget.charge(size)
@@ -502,7 +502,7 @@ class WatchDispatcher:
         self._revision = revision
         if not self._pending_groups:
             return
-        now, fingerprint, waiting = self._clock.monotonic(), self._fingerprint(revision), []
+        now, fingerprint, waiting = self._clock.monotonic(), self._fingerprint_at(revision), []
         for group in self._pending_groups:
             if group.is_due(now):
                 group.send_pending(revision, fingerprint)
@@ -512,7 +512,7 @@ class WatchDispatcher:
 
     def flush_all(self) -> None:
         """Send all pending events."""
-        now, fingerprint = self._clock.monotonic(), self._fingerprint(self._revision)
+        now, fingerprint = self._clock.monotonic(), self._fingerprint_at(self._revision)
         pending_groups, self._pending_groups = self._pending_groups, []
         for group in pending_groups:
             group.count_from(now)
@@ -521,7 +521,7 @@ class WatchDispatcher:
     def bookmark(self, revision: int) -> None:
         """Send a bookmark at `revision` to the live watchers that received nothing since the last call."""
         self.flush_all()
-        bookmark = self._bookmark(revision)
+        bookmark = self._encode_bookmark(revision)
         sharing = [watchers for group in self._groups.values() for watchers in group.watchers.values()]
         for watcher in [watcher for watchers in sharing for watcher in watchers]:
             if watcher.idle:
@@ -532,7 +532,7 @@ class WatchDispatcher:
     def announce(self, revision: int) -> None:
         """Send a bookmark at `revision` to the live watchers that request one after each election."""
         self.flush_all()
-        bookmark = self._bookmark(revision)
+        bookmark = self._encode_bookmark(revision)
         for watcher in list(self._announced):
             watcher.enqueue_response(bookmark)
 
@@ -556,8 +556,8 @@ class WatchDispatcher:
         after = self._by_node.get(event.new.node, [])
         return before + [group for group in after if group not in before]
 
-    def _bookmark(self, revision: int) -> SharedResponse:
-        return uncharged_response(EncodedResponse(wire.watch_response((), revision, self._fingerprint(revision)), revision))
+    def _encode_bookmark(self, revision: int) -> SharedResponse:
+        return uncharged_response(EncodedResponse(wire.watch_response((), revision, self._fingerprint_at(revision)), revision))
 
-    def _fingerprint(self, revision: int) -> bytes:
+    def _fingerprint_at(self, revision: int) -> bytes:
         return self._fingerprints.at(revision) or b""

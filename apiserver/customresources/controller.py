@@ -162,7 +162,7 @@ class DefinitionController:
         (outcome,) = await self._definitions.modify(
             "", name, change, _REQUEST, operation=AdmissionOperation.UPDATE_STATUS, guards=rivals
         )
-        return _is_done(name, outcome)
+        return _needs_no_retry(name, outcome)
 
     async def _delete_objects(self, name: str) -> bool:
         """Delete the objects of a definition, and then its finalizer. Return whether the finalizer is removed."""
@@ -189,7 +189,7 @@ class DefinitionController:
     async def _mutate(self, name: str, step: Callable[[ObjectVersion[Definition] | None], Next[Definition]]) -> bool:
         key = CUSTOM_RESOURCE_DEFINITIONS.key("", name)
         (outcome,) = await self._definitions.mutate([Mutation(key, name, step)])
-        return _is_done(name, outcome)
+        return _needs_no_retry(name, outcome)
 
     def _now(self) -> str:
         return format_rfc3339(to_time(self._clock.time()))
@@ -219,7 +219,7 @@ class _Named(NamedTuple):
         return any(condition["type"] == "NamesAccepted" and condition["status"] != "True" for condition in conditions)
 
 
-def _is_done(name: str, outcome: Outcome) -> bool:
+def _needs_no_retry(name: str, outcome: Outcome) -> bool:
     """Return whether a write is not to be repeated, and log a refusal."""
     if not isinstance(outcome, Refusal) or outcome.code is Code.NOT_FOUND:
         return True

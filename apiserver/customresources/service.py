@@ -2,29 +2,20 @@
 
 from typing import Any
 
-from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
 from pinnace.api.autoscaling_v1_pb2 import Scale
 from pinnace.api.codec import to_dict
 from pinnace.api.customobjects import write_content
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.status import Code, Refusal
-from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiextensions.subresources import ScaleError, scale_of, set_replicas
 from pinnace.apiserver.auth.audit import AuditSink
 from pinnace.apiserver.auth.authorizer import Authorizer
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.cacher.store import CacheEntry
-from pinnace.apiserver.customresources.store import VersionForm
-from pinnace.apiserver.customresources.strategy import CustomObjectStrategy
-from pinnace.apiserver.customresources.warming import warm
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import WriteRequest
-from pinnace.apiserver.registry.mutation import STATUS, patch_function
 from pinnace.apiserver.registry.store import Store
-from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
 from pinnace.apiserver.services.methods import Context
-from pinnace.apiserver.services.resource import ResourceService
 from pinnace.apiserver.services.scale import ScaledService, set_identity
 
 
@@ -33,47 +24,12 @@ class CustomObjectService(ScaledService[CustomObject]):
         self,
         version: CustomVersion,
         store: Store[CustomObject],
-        strategy: CustomObjectStrategy,
-        form: VersionForm,
         cacher: Cacher,
         audit: AuditSink,
         authorizer: Authorizer,
     ) -> None:
         super().__init__(store, cacher, audit, authorizer)
         self._custom = version
-        self._strategy = strategy
-        self._form = form
-
-    async def create(self, request: Any, context: Context) -> bytes:
-        await warm(request.object.ByteSize(), lambda: self._strategy.warm(request.object, None))
-        return await super().create(request, context)
-
-    async def update(self, request: Any, context: Context) -> bytes:
-        await self._warm_update(request, status=False)
-        return await super().update(request, context)
-
-    async def update_status(self, request: Any, context: Context) -> bytes:
-        await self._warm_update(request, status=True)
-        return await super().update_status(request, context)
-
-    async def patch(self, request: PatchRequest, context: Context) -> bytes:
-        entry = self._cache.get(self._key(request))
-        if entry is not None:
-            await warm(len(entry.value), lambda: self._warm_patch(request, entry))
-        return await super().patch(request, context)
-
-    async def _warm_update(self, request: Any, *, status: bool) -> None:
-        """Compute an update of a large object in a thread."""
-        obj, entry = request.object, self._cache.get(self._key(request.object.metadata))
-        if entry is not None:
-            size = max(obj.ByteSize(), len(entry.value))
-            await warm(size, lambda: self._strategy.warm(obj, self._form.from_stored(entry.parse_uncached()), status=status))
-
-    def _warm_patch(self, request: PatchRequest, entry: CacheEntry[CustomObject]) -> None:
-        present = self._form.from_stored(entry.parse_uncached())
-        if request.type != PatchRequest.APPLY:
-            new = patch_function(self._resource, request)(present)
-            self._strategy.warm(new, present, status=request.subresource == STATUS)
 
     def write_request(self, request: Any, context: Context) -> WriteRequest:
         return super().write_request(request, context)._replace(qualified=self._custom.kind.qualified)
@@ -115,36 +71,3 @@ class CustomObjectService(ScaledService[CustomObject]):
             raise Rejected(Refusal(Code.UNIMPLEMENTED, "NotFound", "the kind has no scale subresource"))
         paths: dict[str, Any] = self._custom.form["subresources"]["scale"]
         return paths
-
-
-class DefinitionService(ResourceService[CustomResourceDefinition]):
-    """Definitions, of which large ones are computed in a thread."""
-
-    def __init__(
-        self,
-        store: Store[CustomResourceDefinition],
-        cacher: Cacher,
-        audit: AuditSink,
-        authorizer: Authorizer,
-        strategy: DefinitionStrategy,
-    ) -> None:
-        super().__init__(store, cacher, audit, authorizer)
-        self._strategy = strategy
-
-    async def create(self, request: Any, context: Context) -> bytes:
-        await warm(request.object.ByteSize(), lambda: self._strategy.warm(request.object, None))
-        return await super().create(request, context)
-
-    async def update(self, request: Any, context: Context) -> bytes:
-        if (entry := self._cache.get(self._key(request.object.metadata))) is not None:
-            await warm(request.object.ByteSize(), lambda: self._strategy.warm(request.object, entry.parse_uncached()))
-        return await super().update(request, context)
-
-    async def patch(self, request: PatchRequest, context: Context) -> bytes:
-        entry = self._cache.get(self._key(request))
-        if entry is not None and request.type != PatchRequest.APPLY:
-            await warm(len(entry.value) + len(request.patch), lambda: self._warm_patch(request, entry.parse_uncached()))
-        return await super().patch(request, context)
-
-    def _warm_patch(self, request: PatchRequest, present: CustomResourceDefinition) -> None:
-        self._strategy.warm(patch_function(self._resource, request)(present), present)

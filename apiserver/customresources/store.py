@@ -13,7 +13,7 @@ from pinnace.api.resources import CUSTOM_RESOURCE_DEFINITIONS
 from pinnace.api.status import DEFINITION_TERMINATING, Code, Refusal
 from pinnace.apiextensions.kinds import TERMINATING, CustomVersion, has_condition
 from pinnace.apiserver.cacher.cacher import ResourceCache
-from pinnace.apiserver.customresources.warming import RecentResults
+from pinnace.apiserver.registry.large import RecentResults
 from pinnace.apiserver.registry.mutation import Mutation
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.storage.interface import Guard

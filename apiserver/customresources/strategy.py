@@ -12,11 +12,12 @@ from pinnace.api.customobjects import read_content, write_content
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.status import Violation
 from pinnace.apiextensions.kinds import CustomVersion
-from pinnace.apiextensions.validation import RuleEvaluation, validate_object
-from pinnace.apiserver.customresources.rules import object_rules
-from pinnace.apiserver.customresources.warming import LARGE, RecentResults
-from pinnace.apiserver.registry.strategy import Strategy, added_violations
+from pinnace.apiextensions.schema import StructuralSchema
+from pinnace.apiextensions.validation import validate_object
+from pinnace.apiserver.registry.large import LARGE, RecentResults
+from pinnace.apiserver.registry.strategy import Strategy, added_violations, warn
 from pinnace.apiserver.registry.validation.fields import forbidden, invalid, validate_metadata, validate_metadata_update
+from pinnace.cel.rules import CompiledRules, compile_rules
 
 STATUS = "status"
 
@@ -24,16 +25,24 @@ STATUS = "status"
 class CustomObjectStrategy(Strategy[CustomObject]):
     allow_unconditional_update = False
     has_generation = True
+    is_slow = True
 
     def __init__(self, version: CustomVersion) -> None:
         super().__init__(version.resource)
         self._version = version
         self._contents: RecentResults[bytes] = RecentResults()
-        self._violations: RecentResults[list[Violation]] = RecentResults()
+        self._violations: RecentResults[tuple[list[Violation], list[Violation]]] = RecentResults()
+
+    @property
+    def is_cold(self) -> bool:  # type: ignore[override]
+        """Rules are compiled once."""
+        return "_rules" not in self.__dict__
 
     @cached_property
-    def _evaluate_rules(self) -> RuleEvaluation | None:
-        return object_rules(self._version.schema)
+    def _rules(self) -> CompiledRules:
+        rules = compile_rules(self._version.schema.props)
+        rules.prepare()
+        return rules
 
     def prepare_create(self, obj: CustomObject) -> None:
         content = self._normalized_content(obj)
@@ -74,7 +83,7 @@ class CustomObjectStrategy(Strategy[CustomObject]):
             return [forbidden(STATUS, "this resource has no status to update")]
         return self._validate_change(obj, old, status=True)
 
-    def _validate_change(self, obj: CustomObject, old: CustomObject, *, status: bool) -> list[Violation]:  # type: ignore[override]
+    def _validate_change(self, obj: CustomObject, old: CustomObject, *, status: bool) -> list[Violation]:  # type: ignore[override]  # custom objects have a narrower type
         out: list[Violation] = []
         if self._check_type(obj, out):
             new_violations, before = list[Violation](), list[Violation]()
@@ -86,33 +95,37 @@ class CustomObjectStrategy(Strategy[CustomObject]):
         return out + self._validate(obj, old, status=status)
 
     def _validate(self, obj: CustomObject, old: CustomObject | None, *, status: bool) -> list[Violation]:
-        key = (*_dependencies(obj), *(_dependencies(old) if old is not None else ()), status)
-        return self._violations.get(
-            len(obj.content),
-            key,
-            lambda: validate_object(
+        """Return the violations. Those of rules that the object had before are warnings."""
+        rules = self._rules
+
+        def compute() -> tuple[list[Violation], list[Violation]]:
+            warnings = list[Violation]()
+
+            def evaluate(_: StructuralSchema, value: Any, before: Any, path: str) -> list[Violation]:
+                evaluation = rules.validate(value, before, path)
+                warnings.extend(evaluation.warnings)
+                return evaluation.violations
+
+            violations = validate_object(
                 to_dict(obj),
                 self._version.schema,
                 to_dict(old) if old is not None else None,
                 scale=self._scale,
-                evaluate_rules=self._evaluate_rules,
+                evaluate_rules=evaluate if rules.has_rules else None,
                 status=status,
-            ),
-        )
+            )
+            return violations, warnings
 
-    def warm(self, obj: CustomObject, old: CustomObject | None, *, status: bool = False) -> None:
-        """Compute all results for a write. Called in a thread."""
+        key = (*_dependencies(obj), *(_dependencies(old) if old is not None else ()), status)
+        violations, warnings = self._violations.get(len(obj.content), key, compute)
+        warn(map(str, warnings))
+        return violations
+
+    def warm(self, obj: CustomObject) -> None:
         new = CustomObject()
         new.CopyFrom(obj)
-        if old is None:
-            self.prepare_create(new)
-            self.validate(new)
-        elif status:
-            self.prepare_status_update(new, old)
-            self.validate_status_update(new, old)
-        else:
-            self.prepare_update(new, old)
-            self.validate_update(new, old)
+        self.prepare_create(new)
+        self.validate(new)
 
     def check_metadata(self, obj: CustomObject, out: list[Violation]) -> None:
         validate_metadata(obj.metadata, out, namespaced=self.resource.namespaced, any_finalizer=True)
@@ -148,5 +161,5 @@ class CustomObjectStrategy(Strategy[CustomObject]):
 
 
 def _dependencies(obj: CustomObject) -> tuple[bytes, str, str, str, str]:
-    """Return what the violations of an object depend on."""
+    """Return the parts of an object on which its violations depend."""
     return obj.content, obj.metadata.name, obj.metadata.generateName, obj.apiVersion, obj.kind

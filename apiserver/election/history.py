@@ -56,7 +56,7 @@ from typing import NamedTuple
 
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.elections_pb2 import Candidate, Term
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.names import new_uid
 from pinnace.api.resources import (
@@ -105,6 +105,8 @@ PROTOCOL_ERROR = "protocol error"
 NOT_ACKNOWLEDGED = "heartbeats not acknowledged"
 LEASE_EXPIRED = "lease expired"
 ETCD_RESTORED = "etcd was restored from a backup"
+RESTORE_RETRY = 0.1
+"""Seconds between two attempts while etcd is unavailable."""
 
 
 def merge_terms(stored: Term | None, reported: Term) -> Term:
@@ -205,7 +207,7 @@ def lease_name(election: str) -> str:
 def _token_of_lease(lease: Lease, election: str) -> int | None:
     """Return the token in a Lease object; None if the Lease does not belong to the election."""
     shows, _, token = lease.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
-    return natural(token) if shows == election else None
+    return parse_natural(token) if shows == election else None
 
 
 class CandidateChange(NamedTuple):
@@ -337,10 +339,6 @@ def _merge_write(key: str, found: KeyValue | None, term: Term) -> Write | None:
     if merged == stored:
         return None
     return Write(key, merged.SerializeToString(), found.mod_revision if found else 0)
-
-
-RESTORE_RETRY = 0.1
-"""Seconds between two attempts while etcd is unavailable."""
 
 
 class RestoreHandler:

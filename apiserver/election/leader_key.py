@@ -90,7 +90,9 @@ class LeaderKey:
 
     def record_candidate(self, session: int) -> None:
         """Record the candidate and its session."""
-        self._candidate = CandidateRecord(election=self._queue.name, holder=self._holder, since=self._now(), session=session)
+        self._candidate = CandidateRecord(
+            election=self._queue.name, holder=self._holder, since=self._micro_time_now(), session=session
+        )
         self._history.queue_record(CandidateChange(self._candidate))
 
     def record_departure(self) -> None:
@@ -116,7 +118,7 @@ class LeaderKey:
         record = Election(name=self._queue.name, holder=holder, session=session, user=user, secret_hash=hash_secret(secret))
         record.scheduler_names.extend(scheduler_names)
         record.configuration = configuration
-        record.since.CopyFrom(self._now())
+        record.since.CopyFrom(self._micro_time_now())
         write = Write(self._queue.key, record.SerializeToString(), expected=0, lease=session)
         revision = await self._committer.commit(write)
         term = Term(election=self._queue.name, holder=self._holder, token=revision, began=record.since)
@@ -162,7 +164,7 @@ class LeaderKey:
         if held is not None:
             log.info('election "%s": %s with token %d: %s', self._queue.name, self._holder, held.token, reason)
             last_heartbeat = to_micro_time(self._clock.time() - silence) if silence is not None else None
-            await self._delete_key(held, end_term(self._term, reason, self._now(), last_heartbeat=last_heartbeat))
+            await self._delete_key(held, end_term(self._term, reason, self._micro_time_now(), last_heartbeat=last_heartbeat))
 
     async def delete_abandoned(self, session: int, seconds_ago: float | None) -> None:
         """Delete the key of a term that the candidate ended by its clock, so that other candidates do not wait for the lease
@@ -193,7 +195,7 @@ class LeaderKey:
     def record_expiry(self) -> None:
         """Record the end of a held term. The reason is presumed to be the expiry of its lease."""
         if self.held is not None:
-            self._history.queue_record(end_term(self._term, LEASE_EXPIRED, self._now(), presumed=True))
+            self._history.queue_record(end_term(self._term, LEASE_EXPIRED, self._micro_time_now(), presumed=True))
 
-    def _now(self) -> MicroTime:
+    def _micro_time_now(self) -> MicroTime:
         return to_micro_time(self._clock.time())

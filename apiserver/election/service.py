@@ -88,6 +88,14 @@ ACCEPTANCE_TIMEOUT = 1.0
 """Maximum seconds for a candidate to accept. The watch cache of its API server can be behind."""
 SUCCESSION_TIMEOUT = 2.0
 """Maximum seconds to wait for the next leader: more than NOMINEE_PRECEDENCE, for which others wait for the nominee."""
+MAX_SCHEDULER_NAMES = 64
+"""Maximum number of scheduler names of a candidate. They are stored in the election's key."""
+MAX_SCHEDULER_NAME = 253
+"""Maximum characters of a scheduler name."""
+MAX_CONFIGURATION = 128
+"""Maximum characters of a configuration digest."""
+HISTORY_TIMEOUT = 1.0
+"""Maximum seconds to wait until other servers have written their records. Later records are presumed to be lost."""
 
 
 class LeadershipTransfer:
@@ -120,24 +128,24 @@ class LeadershipTransfer:
         unsubscribe_nomination = self._cacher.subscribe(self._nomination_key, lambda change: self._changed.set())
         unsubscribe_key = self._cacher.subscribe(self._key, lambda change: self._changed.set())
         try:
-            return await self._transfer(before, lease)
+            return await self._transfer_leadership(before, lease)
         finally:
             unsubscribe_nomination()
             unsubscribe_key()
             with suppress(StorageError):  # the lease expires
                 await self._storage.revoke_lease(lease)
 
-    async def _transfer(self, before: Election, lease: int) -> TransferElectionResponse:
+    async def _transfer_leadership(self, before: Election, lease: int) -> TransferElectionResponse:
         nomination = Nomination(election=self._name, token=before.token, holder=self._to)
         write = Write(self._nomination_key, nomination.SerializeToString(), expected=0, lease=lease)
         try:
-            nominated = await self._nominate(write)
+            nominated = await self._write_nomination(write)
         except WriteConflict:
             raise Rejected(_transfer_in_progress(self._name)) from None
         nominee = await self._wait_for_key(self._nomination_key, partial(_accepted_nomination, nominated), ACCEPTANCE_TIMEOUT)
         if nominee is None:
             raise Rejected(_no_candidate(self._name, self._to, before.holder))
-        over = await self._depose(before, nominated, nominee.holder)
+        over = await self._depose_leader(before, nominated, nominee.holder)
         after = None
         with suppress(StorageError):  # the leader has been deposed
             after = await self._wait_for_key(self._key, partial(_next_leader, before.token), SUCCESSION_TIMEOUT)
@@ -145,7 +153,7 @@ class LeadershipTransfer:
         gap = TermEnd.of(over).gap(began) or 0.0
         return TransferElectionResponse(before=before, after=after, gap_micros=round(gap * 1e6))
 
-    async def _nominate(self, write: Write) -> int:
+    async def _write_nomination(self, write: Write) -> int:
         """Create the nomination, and return its revision. Raises WriteConflict if another one exists. A nomination that cannot
         be decoded is replaced."""
         try:
@@ -157,7 +165,7 @@ class LeadershipTransfer:
         await self._committer.commit(Write(write.key, None, expected=result.mod_revision))
         return await self._committer.commit(write)
 
-    async def _depose(self, before: Election, nominated: int, nominee: str) -> Term:
+    async def _depose_leader(self, before: Election, nominated: int, nominee: str) -> Term:
         """Delete the key of this term, even if its session has moved to another server. Return the ended term."""
         record = self._cacher.raw(self._key)
         ended = to_micro_time(self._clock.time())
@@ -242,14 +250,6 @@ TIMING = timing_of(DEFAULT_LEASE)
 unavailable (the validity of 1.9 s covers an etcd leader election: pinnace/cluster/etcd.py), and the failover time if a leader
 and its API server fail together.
 """
-MAX_SCHEDULER_NAMES = 64
-"""Maximum number of scheduler names of a candidate. They are stored in the election's key."""
-MAX_SCHEDULER_NAME = 253
-"""Maximum characters of a scheduler name."""
-MAX_CONFIGURATION = 128
-"""Maximum characters of a configuration digest."""
-HISTORY_TIMEOUT = 1.0
-"""Maximum seconds to wait until other servers have written their records. Later records are presumed to be lost."""
 
 
 class ElectionsService:
@@ -288,7 +288,7 @@ class ElectionsService:
 
     async def campaign(self, requests: AsyncIterator[CampaignRequest], context: Context) -> AsyncIterator[CampaignResponse]:
         stream = SessionStream[CampaignRequest, CampaignResponse](requests, self._timing, self._clock)
-        async for response in self._streams.serve_stream(stream, lambda: self._campaign(stream, context.user)):
+        async for response in self._streams.serve_stream(stream, lambda: self._serve_campaign(stream, context.user)):
             yield response
 
     async def get(self, request: GetElectionRequest, context: Context) -> Election:
@@ -361,7 +361,7 @@ class ElectionsService:
         """End all campaigns because the storage was restored."""
         self._streams.restored()
 
-    async def _campaign(self, stream: SessionStream[CampaignRequest, CampaignResponse], user: User) -> None:
+    async def _serve_campaign(self, stream: SessionStream[CampaignRequest, CampaignResponse], user: User) -> None:
         request = await stream.receive()
         if isinstance(request, StreamEvent):
             return

@@ -304,7 +304,7 @@ class PriorityAndFairness:
         if flow.seats_in_use < EAGER and not flow.waiting and flow.can_dispatch(cost, self._free_seats(flow.level)):
             self._start_call(seat, flow)
         else:
-            self._queue(seat, flow, request, remaining)
+            self._queue_request(seat, flow, request, remaining)
         return seat
 
     def release_seat(self, seat: Seat, flow: UserFlow[Seat]) -> None:
@@ -441,7 +441,7 @@ class PriorityAndFairness:
                 return seat
         return None
 
-    def _queue(self, seat: Seat, flow: UserFlow[Seat], request: SizedMessage | None, remaining: float | None) -> None:
+    def _queue_request(self, seat: Seat, flow: UserFlow[Seat], request: SizedMessage | None, remaining: float | None) -> None:
         size = request.ByteSize() if request is not None else 0
         if len(flow.waiting) >= MAX_WAITING or (flow.waiting and flow.bytes + size > MAX_WAITING_BYTES):
             raise self._count_rejection(

@@ -310,10 +310,10 @@ def items_in(data: bytes, number: int, most: int) -> int:
     tag, at, result = number << 3 | 2, 0, 0
     try:
         for _ in range(most):
-            key, at = _varint(data, at)
+            key, at = _decode_varint(data, at)
             if key & 7 != 2:
                 break
-            size, at = _varint(data, at)
+            size, at = _decode_varint(data, at)
             at += size
             result += key == tag
     except IndexError:
@@ -321,7 +321,7 @@ def items_in(data: bytes, number: int, most: int) -> int:
     return result
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
     """Decode the varint at `at`. Return its value and the position after it. Raises IndexError if it is too long or
     truncated."""
     value = 0

@@ -290,7 +290,7 @@ class QuotaStates:
 
     def cached(self, namespace: str) -> list[QuotaState]:
         """Return the quotas of a namespace at the revision of the cache."""
-        return [state for key in self.keys.get(namespace, ()) if (state := self._cached(key))]
+        return [state for key in self.keys.get(namespace, ()) if (state := self._cached_state(key))]
 
     def newest(self, namespace: str) -> list[QuotaState]:
         """Return the newest known versions of the quotas of a namespace."""
@@ -299,7 +299,7 @@ class QuotaStates:
     def record_version(self, key: str, revision: int, current: KeyValue | None) -> None:
         """Store the version of a quota at a revision of etcd. A value that cannot be decoded is ignored, as in the cache."""
         try:
-            state = None if current is None else _state(key, current.mod_revision, current.value)
+            state = None if current is None else _parse_state(key, current.mod_revision, current.value)
         except DecodeError:
             state = None
         self._newest_versions[key] = revision, state
@@ -309,19 +309,19 @@ class QuotaStates:
         if revision > self._cacher.revision:
             return learned
         self._newest_versions.pop(key, None)
-        return self._cached(key)
+        return self._cached_state(key)
 
-    def _cached(self, key: str) -> QuotaState | None:
+    def _cached_state(self, key: str) -> QuotaState | None:
         entry = self._cache.get(key)
         if entry is None:
             return None
         known = self._read.get(key)
         if known is None or known.revision != entry.mod_revision:
-            known = self._read[key] = _state(key, entry.mod_revision, entry.value)
+            known = self._read[key] = _parse_state(key, entry.mod_revision, entry.value)
         return known
 
 
-def _state(key: str, revision: int, value: bytes) -> QuotaState:
+def _parse_state(key: str, revision: int, value: bytes) -> QuotaState:
     return QuotaState(key, revision, QuotaLimits(ResourceQuota.FromString(value)), len(value))
 
 
@@ -401,14 +401,14 @@ class QuotaRecount:
         spent, wrong = 0.0, list[Write]()
         for namespace in list(self._states.keys):
             before = self._clock.monotonic()
-            wrong += filter(None, (self._correction(namespace, state) for state in self._states.cached(namespace)))
+            wrong += filter(None, (self._correct_quota(namespace, state) for state in self._states.cached(namespace)))
             spent += self._clock.monotonic() - before
             await self._clock.sleep(0)
         self._tally.retain(self._states.keys)
         await self._committer.commit_many(wrong)  # failed writes are repeated in the next round
         return spent
 
-    def _correction(self, namespace: str, state: QuotaState) -> Write | None:
+    def _correct_quota(self, namespace: str, state: QuotaState) -> Write | None:
         """Return the write that corrects the status of a quota; None if it is correct."""
         used = state.bounds.total(self._tally.usage_of(namespace))
         if state.bounds.matches_status(used):

@@ -119,11 +119,11 @@ class _SpecUsage(NamedTuple):
 
 def _spec_usage(pod: Pod) -> _SpecUsage:
     spec_bytes = counted_spec(pod).SerializeToString()
-    return _remembered(spec_bytes) if len(spec_bytes) <= MAX_SPEC else _compute_spec_usage(spec_bytes)
+    return _cached_usage(spec_bytes) if len(spec_bytes) <= MAX_SPEC else _compute_spec_usage(spec_bytes)
 
 
 @lru_cache(maxsize=MAX_SPECS)
-def _remembered(spec_bytes: bytes) -> _SpecUsage:
+def _cached_usage(spec_bytes: bytes) -> _SpecUsage:
     """Return the cached result, which all pods of a template share."""
     return _compute_spec_usage(spec_bytes)
 
@@ -230,10 +230,10 @@ class QuotaLimits:
     """One version of a quota. `hard` contains the limits by name."""
 
     def __init__(self, quota: ResourceQuota) -> None:
-        self.hard = _amounts(quota.spec.hard)
+        self.hard = _parse_amounts(quota.spec.hard)
         self._quota = quota
         self._requirements = _requirements(quota)
-        used = _amounts(quota.status.used)
+        used = _parse_amounts(quota.status.used)
         self.used: Mapping[str, int] | None = used if used.keys() >= self.hard.keys() else None
         """The usage in the status; None if it is incomplete, because no server has counted yet."""
 
@@ -323,21 +323,21 @@ def _is_in_scope(values: frozenset[str] | None, requirement: ScopedResourceSelec
     return bool(values)
 
 
-def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
-    return {name: amount(_unit(name), quantity.string) for name, quantity in quantities.items()}
+def _parse_amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
+    return {name: amount(_unit_resource(name), quantity.string) for name, quantity in quantities.items()}
 
 
 def _cap_amount(name: str, value: int) -> int:
     """Limit an amount to the largest quantity. No limit can be higher, so further writes are still denied."""
-    return min(value, amount(_unit(name), str(MAX)))
+    return min(value, amount(_unit_resource(name), str(MAX)))
 
 
 def _format_amount(name: str, value: int) -> str:
-    unit = _unit(name)
+    unit = _unit_resource(name)
     return format_amount("memory" if unit in _BYTE_RESOURCES or unit.startswith(HUGE_PAGES) else unit, _cap_amount(name, value))
 
 
-def _unit(name: str) -> str:
+def _unit_resource(name: str) -> str:
     """Return the resource that defines the unit of a quota name."""
     if name.endswith("/requests.storage"):
         return "storage"

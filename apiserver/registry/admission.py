@@ -12,6 +12,11 @@ from pinnace.api.resources import Object, Resource
 from pinnace.apiserver.auth.authentication import NODE_PREFIX, SERVER, User
 from pinnace.apiserver.storage.interface import Guard
 
+_MANAGERS = {SERVER.name: "kube-apiserver", "kubernetes-admin": "pinnace"}
+"""The managers of users who are not named like their programs."""
+MAX_MANAGER = 128
+"""Maximum length of a manager's name in bytes."""
+
 
 class AdmissionOperation(Enum):
     CREATE = auto()
@@ -45,20 +50,12 @@ class WriteRequest(NamedTuple):
         return self.field_manager or default_manager(self.user.name)
 
 
-_MANAGERS = {SERVER.name: "kube-apiserver", "kubernetes-admin": "pinnace"}
-"""The managers of users who are not named like their programs."""
-
-
 @lru_cache(maxsize=1024)
 def default_manager(user: str) -> str:
     """Return the manager of writes over gRPC without a manager: the name of the program, as in Kubernetes' user agents."""
     if user.startswith(NODE_PREFIX):
         return "kubelet"
     return (_MANAGERS.get(user) or user.removeprefix("system:"))[:MAX_MANAGER]
-
-
-MAX_MANAGER = 128
-"""Maximum length of a manager's name in bytes."""
 
 
 class AdmissionControl(Protocol):

@@ -135,12 +135,12 @@ def free_address(network: Network, used: Callable[[str], bool], rng: random.Rand
     reserved = min(max(16, network.num_addresses // 16), 256)
     dynamic = min(first + reserved, last + 1)
     for low, high in ((dynamic, last), (first, dynamic - 1)):
-        if address := next(_candidates(network, low, high, used, rng), ""):
+        if address := next(_free_addresses(network, low, high, used, rng), ""):
             return address
     return ""
 
 
-def _candidates(network: Network, low: int, high: int, used: Callable[[str], bool], rng: random.Random) -> Iterator[str]:
+def _free_addresses(network: Network, low: int, high: int, used: Callable[[str], bool], rng: random.Random) -> Iterator[str]:
     """Yield free addresses with the offsets from `low` to `high`."""
     size = high - low + 1
     if size <= 0:
@@ -265,7 +265,7 @@ class ServiceAllocator:
     def _check_requested(self, service: Service, requested: Mapping[str, bool]) -> None:
         """Refuse requested addresses and ports that are taken or out of range. `requested`: whether each new key is taken.
         Raises Rejected."""
-        spec, problems, networks = service.spec, list[Violation](), self._networks()
+        spec, problems, networks = service.spec, list[Violation](), self._active_networks()
         for address in map(ip_address, cluster_ips(spec)):
             used = requested.get(IP_ADDRESSES.key("", str(address)))
             detail = f"failed to allocate IP {address}: "
@@ -291,7 +291,7 @@ class ServiceAllocator:
         spec = service.spec
         if spec.type not in WITH_ADDRESS:
             return
-        networks = self._networks()
+        networks = self._active_networks()
         families = list(dict.fromkeys(FAMILIES[network.version] for network in networks))
         if problems := set_families(spec, families):
             raise _invalid_service(service, problems)
@@ -306,7 +306,7 @@ class ServiceAllocator:
             own = [network for network in networks if FAMILIES[network.version] == family]
             address = next(filter(None, (free_address(network, self._is_taken, self._rng) for network in own)), "")
             if not address:
-                raise _range_full("a serviceIP", ", ".join(map(str, own)), "add a ServiceCIDR, or delete services")
+                raise _range_full_error("a serviceIP", ", ".join(map(str, own)), "add a ServiceCIDR, or delete services")
             spec.clusterIPs.append(address)
         spec.clusterIP = spec.clusterIPs[0]
 
@@ -339,9 +339,9 @@ class ServiceAllocator:
         for port in chain(tried, ports[start:], ports[:start]):
             if port not in own and port not in self._ports and self._raw(node_port_key(port)) is None:
                 return port
-        raise _range_full("a nodePort", f"{ports[0]}-{ports[-1]}", "delete services, or set --service-node-port-range")
+        raise _range_full_error("a nodePort", f"{ports[0]}-{ports[-1]}", "delete services, or set --service-node-port-range")
 
-    def _networks(self) -> list[Network]:
+    def _active_networks(self) -> list[Network]:
         """Return the networks of all ServiceCIDRs that are not terminating; those of the command line if there are none."""
         networks: list[Network] = []
         for entry in self._cidrs.select(self._every_cidr):
@@ -486,6 +486,6 @@ def _invalid_service(service: Service | None, problems: Sequence[Violation]) -> 
     return Rejected(errors.invalid(SERVICES, service.metadata.name if service else "", problems))
 
 
-def _range_full(what: str, where: str, hint: str) -> RangeFull:
+def _range_full_error(what: str, where: str, hint: str) -> RangeFull:
     message = f"Internal error occurred: failed to allocate {what}: range is full ({where})"
     return RangeFull(Refusal(Code.INTERNAL, "InternalError", message, metadata=(("hint", hint),)))

@@ -136,9 +136,9 @@ class EventRegistry:
         return [by_key[key] for key in keys]
 
     async def _mutate(self, events: Sequence[Event], by: WriteRequest) -> list[Outcome]:
-        return await self._store.mutate([self._mutation(event, by) for event in events], dry_run=by.dry_run)
+        return await self._store.mutate([self._build_mutation(event, by) for event in events], dry_run=by.dry_run)
 
-    def _mutation(self, event: Event, by: WriteRequest) -> Mutation[Event] | Refusal:
+    def _build_mutation(self, event: Event, by: WriteRequest) -> Mutation[Event] | Refusal:
         event.metadata.namespace = event.metadata.namespace or event.involvedObject.namespace or DEFAULT_NAMESPACE
         event.metadata.resourceVersion = ""  # the event is merged into any version, or created again after expiry
         name = event.metadata.name
@@ -362,7 +362,7 @@ class EventRetention:
                 return answer.revision
             if self._key_at != key_at:
                 return None
-            doomed = [event for event in doomed if _revision(answer.current[event.key]) == event.revision]
+            doomed = [event for event in doomed if _revision_of(answer.current[event.key]) == event.revision]
         return 0
 
     async def _transact(self, deletes: Sequence[Write]) -> Committed | CompareFailed:
@@ -370,10 +370,10 @@ class EventRetention:
         answer = await self._storage.transact([Write(EVENTS_TRIM_KEY, b"", expected=self._key_at), *deletes])
         if isinstance(answer, Committed):
             self._key_at, self._owns_turn = answer.revision, True
-        elif (revision := _revision(answer.current[EVENTS_TRIM_KEY])) != self._key_at:
+        elif (revision := _revision_of(answer.current[EVENTS_TRIM_KEY])) != self._key_at:
             self._key_at, self._owns_turn, self._taken_by_other_at = revision, False, self._clock.monotonic()
         return answer
 
 
-def _revision(current: KeyValue | None) -> int:
+def _revision_of(current: KeyValue | None) -> int:
     return current.mod_revision if current is not None else 0

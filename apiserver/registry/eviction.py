@@ -50,7 +50,7 @@ class ParsedBudget(NamedTuple):
     budget: PodDisruptionBudget
 
 
-def protection(budget: PodDisruptionBudget) -> ParsedBudget:
+def parse_budget(budget: PodDisruptionBudget) -> ParsedBudget:
     return ParsedBudget(from_message(budget.spec.selector) if budget.spec.HasField("selector") else NOTHING, budget)
 
 

@@ -84,7 +84,7 @@ class FenceVerifier:
         record = await self._find_election(key, fence.token)
         if record is None or not is_holder(election := _decode_election(record), user.name, fence.secret):
             return None
-        return FencedTerm(fences.term(fence), Guard(key, fence.token), tuple(election.scheduler_names))
+        return FencedTerm(fences.format_term(fence), Guard(key, fence.token), tuple(election.scheduler_names))
 
     async def _find_election(self, key: str, token: int) -> KeyValue | None:
         """Return the election's key if it has this token; None if it is deleted or does not exist yet.

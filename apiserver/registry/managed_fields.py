@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from pinnace.api.codec import CodecError, from_dict, revised, to_dict
+from pinnace.api.codec import CodecError, decode_revision, from_dict, to_dict
 from pinnace.api.conversion import renamed_fields
 from pinnace.api.fieldset import FieldSet, Path, field_element, field_name, from_json, text_of
 from pinnace.api.merge import LAST_APPLIED, with_last_applied
@@ -53,7 +53,7 @@ from pinnace.api.ownership import (
     without_server_fields,
 )
 from pinnace.api.ownership_pb2 import FieldOwner
-from pinnace.api.patch import equal
+from pinnace.api.patch import json_equal
 from pinnace.api.resources import Object, Resource
 from pinnace.api.schema import Type, type_of_resource
 from pinnace.api.status import Violation
@@ -275,7 +275,7 @@ def _cap_update_managers(managers: dict[FieldManager, OwnedFields]) -> dict[Fiel
     return managers
 
 
-def configuration(
+def read_applied_configuration(
     resource: Resource[T], data: Mapping[str, Any], manager: str, subresource: str, force: bool
 ) -> AppliedConfiguration:
     """Read the configuration of a request. Raises Rejected."""
@@ -356,7 +356,7 @@ def apply(resource: Resource[T], applied: AppliedConfiguration, live: T, now: fl
     remaining_form = {key: form["metadata"][key] for key in SERVER_FIELDS if key in form["metadata"] and key != "managedFields"}
     new_form = {"apiVersion": resource.api_version, "kind": resource.kind, **after}
     new_form["metadata"] = {**(after.get("metadata") or {}), **remaining_form}
-    new = _read_object(resource, name, lambda: revised(resource, without_owners(live), form, new_form))
+    new = _read_object(resource, name, lambda: decode_revision(resource, without_owners(live), form, new_form))
     _check_identity(applied.data, new.metadata)
     return ApplyResult(new, owners)
 
@@ -383,7 +383,7 @@ def _merge_applied(
         raise _ApplyConflicts(conflicts)
     lost = changed | difference.removed
     result = {other: owner._replace(fields=owner.fields - lost) for other, owner in others.items()}
-    is_same = equal(before, after)
+    is_same = json_equal(before, after)
     result[applied.manager] = OwnedFields(owned, now if not is_same else last.time if last is not None else 0)
     return after, {other: owner for other, owner in result.items() if owner.fields}
 

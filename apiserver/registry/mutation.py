@@ -25,10 +25,10 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 from google.protobuf.message import DecodeError
 
 from pinnace.api import wire
-from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, revised, to_dict
+from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, decode_revision, to_dict
 from pinnace.api.conversion import conversion_of
 from pinnace.api.ownership import with_shown_owners, without_owners
-from pinnace.api.patch import PatchError, PatchFormatError, UnmergeableError, parse, patched, with_reset
+from pinnace.api.patch import PatchError, PatchFormatError, UnmergeableError, apply_any_patch, parse, with_reset
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.status import Refusal, Violation
 from pinnace.api.verbs_pb2 import PatchRequest
@@ -126,7 +126,7 @@ class WriteResult(NamedTuple):
 
     @property
     def encoded(self) -> bytes:
-        return self.value + wire.stamp(self.revision) if self.revision else self.value
+        return self.value + wire.encode_resource_version(self.revision) if self.revision else self.value
 
 
 Outcome = WriteResult | Refusal
@@ -258,7 +258,7 @@ class Mutator(Generic[T]):
         if current is None:
             return None
         obj = self._resource.message()
-        obj.ParseFromString(current.value + wire.stamp(current.mod_revision))
+        obj.ParseFromString(current.value + wire.encode_resource_version(current.mod_revision))
         if self._form is not None:
             obj = self._form.from_stored(obj)
         return ObjectVersion(obj, current.mod_revision, current.value)
@@ -388,7 +388,7 @@ class _MutationAttempt(Generic[T]):
     def _take_next_state(self, step: Final[T], dry_run: bool) -> None:
         if step is MutationEffect.NO_OP and not self._is_current:
             self.must_read = True
-        elif step is MutationEffect.NO_OP and (rewritten := self._rewritten()) is not None:
+        elif step is MutationEffect.NO_OP and (rewritten := self._rewrite_form()) is not None:
             self._prepare_put(rewritten, dry_run)
         elif isinstance(step, PutObject):
             self._prepare_put(step, dry_run)
@@ -396,7 +396,7 @@ class _MutationAttempt(Generic[T]):
             assert self._version is not None, "NO_OP and DELETE need an existing object"
             self._uid, self._value = self._version.obj.metadata.uid, self._version.value
             if isinstance(step, RemoveObject) and step.last is not None:
-                self._value = self._encoded(step.last)
+                self._value = self._encode_object(step.last)
             if step is MutationEffect.NO_OP or dry_run:
                 self.set_committed(self._version.revision)
             else:
@@ -404,24 +404,24 @@ class _MutationAttempt(Generic[T]):
                 self.write = Write(self.mutation.key, None, self._version.revision, self._guards, companions=companions)
 
     def _prepare_put(self, put: PutObject[T], dry_run: bool) -> None:
-        expected, value = _revision_of(self._version), self._encoded(put.obj)
+        expected, value = _revision_of(self._version), self._encode_object(put.obj)
         self._uid, self._value = put.obj.metadata.uid, value
         if dry_run:
             self.set_committed(expected)
         else:
             self.write = Write(self.mutation.key, value, expected, self._guards, grows=put.grows, companions=put.companions)
 
-    def _encoded(self, obj: T) -> bytes:
+    def _encode_object(self, obj: T) -> bytes:
         return (obj if self._form is None else self._form.to_stored(obj)).SerializeToString()
 
-    def _rewritten(self) -> PutObject[T] | None:
+    def _rewrite_form(self) -> PutObject[T] | None:
         """Return the unchanged object if etcd has it in another form than the present one, for example in another version."""
         if self._form is None or self._version is None:
             return None
         obj: Any = type(self._version.obj)()
         obj.CopyFrom(self._version.obj)
         obj.metadata.resourceVersion = ""
-        return PutObject(obj) if self._encoded(obj) != self._version.value else None
+        return PutObject(obj) if self._encode_object(obj) != self._version.value else None
 
 
 def check_subresource(resource: Resource[T], request: PatchRequest) -> None:
@@ -467,8 +467,8 @@ def patch_function(resource: Resource[Any], request: PatchRequest) -> Callable[[
             served = conversion.to_served(old)
             served = with_shown_owners(resource, served) if mentions_owners else without_owners(served)
             form = to_dict(served)
-            result = patched(form, request.type, patch, message.DESCRIPTOR)
-            new = conversion.to_stored(revised(resource, served, form, with_reset(result), ignored), old)
+            result = apply_any_patch(form, request.type, patch, message.DESCRIPTOR)
+            new = conversion.to_stored(decode_revision(resource, served, form, with_reset(result), ignored), old)
         except PatchFormatError as error:
             raise Rejected(errors.bad_request(str(error))) from None
         except UnmergeableError as error:

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from pinnace.api.conversion import Conversion, conversion_to
-from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
+from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry
 from pinnace.api.names import NAME_ALPHABET, new_uid
 from pinnace.api.ownership import UPDATE as UPDATE_OPERATION
 from pinnace.api.ownership import Creator, FieldManager, Ownership, exclude_added
@@ -40,7 +40,9 @@ from pinnace.apiserver.registry.admission import (
     WriteRequest,
 )
 from pinnace.apiserver.registry.deletion import copy, delete_step
+from pinnace.apiserver.registry.large import LARGE, compute
 from pinnace.apiserver.registry.managed_fields import AppliedConfiguration
+from pinnace.apiserver.registry.metadata import clear_server_fields, copy_owners, drop_duplicate_owners, keep_identity
 from pinnace.apiserver.registry.mutation import (
     FINALIZE,
     RESIZE,
@@ -68,6 +70,14 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
 M = TypeVar("M", bound=Object)
+_PATCHES = {"": AdmissionOperation.UPDATE, STATUS: AdmissionOperation.UPDATE_STATUS, RESIZE: AdmissionOperation.RESIZE}
+"""By subresource."""
+SUBRESOURCES = {AdmissionOperation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
+ATTEMPTS = 8
+"""Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
+that admission relied on has changed."""
+MAX_GENERATED_PREFIX = 58
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 
 
 class OwnerChange(NamedTuple):
@@ -84,15 +94,9 @@ class OwnerChange(NamedTuple):
 
 
 NO_OWNER_CHANGE = OwnerChange()
-_PATCHES = {"": AdmissionOperation.UPDATE, STATUS: AdmissionOperation.UPDATE_STATUS, RESIZE: AdmissionOperation.RESIZE}
-"""By subresource."""
-SUBRESOURCES = {AdmissionOperation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
-ATTEMPTS = 8
-"""Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
-that admission relied on has changed."""
-
-MAX_GENERATED_PREFIX = 58
-_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
+Change = Callable[[ObjectVersion[T]], tuple[T, OwnerChange | None]]
+"""Returns the requested state of an object for its present version, and what the request says about owners (see
+`Store._apply_step`). Pure. Raises Rejected."""
 
 
 class Store(Generic[T]):
@@ -135,9 +139,15 @@ class Store(Generic[T]):
             metadata.ownership = creator(obj)
             if metadata.generateName and not metadata.name:
                 sent[index] = obj.SerializeToString()
+            await self._warm(obj)
         outcomes = await self.mutate(await self._admit_creates(objs, by), dry_run=by.dry_run)
         await self._retry_creates(objs, sent, outcomes, by)
         return outcomes
+
+    async def _warm(self, obj: T) -> None:
+        """Compute a large new object in a thread."""
+        if self.strategy.is_slow and (self.strategy.is_cold or obj.ByteSize() >= LARGE):
+            await asyncio.to_thread(self.strategy.warm, obj)
 
     def _creator_of_fields(self, by: WriteRequest) -> Creator:
         return Creator(self.resource, by.manager, by.api_version, self._clock.time())
@@ -216,7 +226,8 @@ class Store(Generic[T]):
     async def patch(self, request: PatchRequest, by: WriteRequest) -> list[Outcome]:
         """Patch spec and metadata, or a subresource, of the latest version. A conflict with another write is retried until
         the call's deadline. Patches of one object run one after another, because concurrent ones would conflict."""
-        return await self._retry_until_uncontended(self._patch_mutation(request, by), by)
+        mutation = await compute(len(request.patch), lambda: self._patch_mutation(request, by))
+        return await self._retry_until_uncontended(mutation, by)
 
     async def modify(
         self,
@@ -313,14 +324,20 @@ class Store(Generic[T]):
 
     async def create_applied(self, request: PatchRequest, by: WriteRequest) -> list[Outcome]:
         """Create the object that an apply describes."""
-        conversion = self._conversion(by)
-        wanted = self._configuration(request, conversion.served)
-        namespace = self.resource.home(request.namespace)
-        applied = managed_fields.create(conversion.served, wanted, namespace, request.name, self._clock.time())
-        obj: T = conversion.to_stored(applied.obj)
+        conversion, size = self._conversion_for(by), len(request.patch)
+        namespace, now = self.resource.home(request.namespace), self._clock.time()
+
+        def create() -> tuple[T, Ownership]:
+            wanted = self._read_configuration(request, conversion.served)
+            applied = managed_fields.create(conversion.served, wanted, namespace, request.name, now)
+            return conversion.to_stored(applied.obj), managed_fields.in_version(
+                applied.owners, conversion.served, self.resource
+            )
+
+        obj, owners = await compute(size, create)
+        await self._warm(obj)
         items = await self._admit_creates([obj], by)
-        owners = managed_fields.in_version(applied.owners, conversion.served, self.resource)
-        managed_fields.set_created_owners(self.resource, obj, owners)
+        await compute(size, lambda: managed_fields.set_created_owners(self.resource, obj, owners))
         outcomes = await self.mutate(items, dry_run=by.dry_run)
         await self._retry_creates([obj], {}, outcomes, by)
         return outcomes
@@ -366,48 +383,77 @@ class Store(Generic[T]):
             violation = Violation("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
             return errors.invalid(self.resource, name, [violation], kind=self.resource.plural)
         metadata.namespace = self.resource.home(metadata.namespace)
-
-        def step(version: ObjectVersion[T] | None) -> Next[T]:
-            return self._apply_step(obj, self._require_present(name, version), by, operation)
-
+        size = obj.ByteSize() if self.strategy.is_slow else 0
+        step = self._change_step(name, lambda present: (obj, None), size, by, operation)
         return Mutation(self.resource.key_of(obj), name, step)
 
     def _patch_mutation(self, request: PatchRequest, by: WriteRequest) -> Mutation[T]:
         key = self.resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
-        if request.type == PatchRequest.APPLY:
-            return Mutation(key, request.name, self._server_side_apply_step(request, by))
-        patch = patch_function(self._conversion(by).served, request)
-        operation = _PATCHES[request.subresource]
-
-        def step(version: ObjectVersion[T] | None) -> Next[T]:
-            present = self._require_present(request.name, version)
-            return self._apply_step(patch(present.obj), present, by, operation)
-
+        change = self._server_side_apply(request, by) if request.type == PatchRequest.APPLY else self._patch(request, by)
+        step = self._change_step(request.name, change, len(request.patch), by, _PATCHES[request.subresource])
         return Mutation(key, request.name, step)
 
-    def _server_side_apply_step(self, request: PatchRequest, by: WriteRequest) -> Step[T]:
-        """Server-side apply. Raises Rejected."""
-        conversion = self._conversion(by)
-        configuration = self._configuration(request, conversion.served)
-        operation = _PATCHES[request.subresource]
+    def _patch(self, request: PatchRequest, by: WriteRequest) -> Change[T]:
+        """Return the change of a patch. Raises Rejected."""
+        patch = patch_function(self._conversion_for(by).served, request)
+        return lambda present: (patch(present.obj), None)
 
-        def step(version: ObjectVersion[T] | None) -> Next[T]:
-            present = self._require_present(request.name, version)
+    def _server_side_apply(self, request: PatchRequest, by: WriteRequest) -> Change[T]:
+        """Return the change of a server-side apply. Raises Rejected."""
+        conversion = self._conversion_for(by)
+        configuration = self._read_configuration(request, conversion.served)
+
+        def apply(present: ObjectVersion[T]) -> tuple[T, OwnerChange]:
             live = conversion.to_served(present.obj)
             applied = managed_fields.apply(conversion.served, configuration, live, self._clock.time())
-            new = conversion.to_stored(applied.obj, present.obj)
             owners = managed_fields.in_version(applied.owners, conversion.served, self.resource)
-            return self._apply_step(new, present, by, operation, OwnerChange(applied=owners))
+            return conversion.to_stored(applied.obj, present.obj), OwnerChange(applied=owners)
+
+        return apply
+
+    def _change_step(self, name: str, change: Change[T], size: int, by: WriteRequest, operation: AdmissionOperation) -> Step[T]:
+        """Return the step that makes a change. `size`: of the request in bytes."""
+
+        def step(version: ObjectVersion[T] | None) -> Next[T]:
+            present = self._require_present(name, version)
+            if len(present.value) + size >= LARGE or self.strategy.is_cold:
+                return DeferredState(lambda: self._change_large(change, present, by, operation))
+            wanted, owners = change(present)
+            return self._apply_step(wanted, present, by, operation, owners)
 
         return step
 
-    def _conversion(self, by: WriteRequest) -> Conversion:
+    async def _change_large(
+        self, change: Change[T], present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation
+    ) -> Final[T]:
+        """Make a change of a large object. A thread computes the new version and the owners. Raises Rejected."""
+        has_reviews, old = self.reviewers.reviews(by, UPDATE, self.resource, SUBRESOURCES[operation]), present.obj
+
+        def prepare() -> tuple[T, OwnerChange]:
+            wanted, owners = change(present)
+            new, owners = self._prepared(wanted, present, operation, owners)
+            violations = self._violations(new, old, by, operation)
+            if not violations and not has_reviews:
+                self._set_owners(new, old, by, operation, owners)
+                owners = OwnerChange(stored=new.metadata.ownership)
+            if self.strategy.is_slow:  # remembered
+                self.strategy.warnings(old)
+                self.strategy.warnings(new)
+            return new, owners
+
+        new, owners = await asyncio.to_thread(prepare)
+        if has_reviews:
+            return await self._continue_after_reviews(new, present, by, operation, owners)
+        judged = self._validate_and_admit(new, present, by, operation, owners)
+        return await judged.final() if isinstance(judged, DeferredState) else judged
+
+    def _conversion_for(self, by: WriteRequest) -> Conversion:
         """Return the conversion to the version of a write."""
         conversion = conversion_to(self.resource, by.api_version or self.resource.api_version)
         assert conversion is not None
         return conversion
 
-    def _configuration(self, request: PatchRequest, resource: Resource[Any]) -> AppliedConfiguration:
+    def _read_configuration(self, request: PatchRequest, resource: Resource[Any]) -> AppliedConfiguration:
         """Read the configuration of an apply in a version. Raises Rejected."""
         if not request.name:
             raise Rejected(errors.bad_request("name: Required value: an apply needs the name of an object"))
@@ -418,7 +464,9 @@ class Store(Generic[T]):
             raise Rejected(errors.bad_request(f"patch: {error}")) from None
         assert isinstance(data, Mapping)
         options = request.options
-        configuration = managed_fields.configuration(resource, data, options.fieldManager, request.subresource, options.force)
+        configuration = managed_fields.read_applied_configuration(
+            resource, data, options.fieldManager, request.subresource, options.force
+        )
         metadata = data.get("metadata") or {}
         if metadata.get("name", request.name) != request.name:
             message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({request.name})"
@@ -445,6 +493,15 @@ class Store(Generic[T]):
     ) -> Next[T]:
         """Return the next state of an object for the requested state, which is not changed. `owners`: None if only the object
         says something about them. `reviewed`: webhooks and policies have reviewed the request. Raises Rejected."""
+        new, owners = self._prepared(wanted, present, operation, owners)
+        if reviewed or not self.reviewers.reviews(by, UPDATE, self.resource, SUBRESOURCES[operation]):
+            return self._validate_and_admit(new, present, by, operation, owners)
+        return DeferredState(lambda: self._continue_after_reviews(new, present, by, operation, owners))
+
+    def _prepared(
+        self, wanted: T, present: ObjectVersion[T], operation: AdmissionOperation, owners: OwnerChange | None
+    ) -> tuple[T, OwnerChange]:
+        """Return the new version of an object before reviews, and what the request says about owners. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
         uid, expected = wanted.metadata.uid, wanted.metadata.resourceVersion
         if uid and uid != old.metadata.uid:
@@ -458,9 +515,7 @@ class Store(Generic[T]):
             sent = wanted.metadata.managedFields if operation is AdmissionOperation.UPDATE else ()
             owners = OwnerChange(sent) if sent else NO_OWNER_CHANGE
         self._prepare_update(new, old, operation)
-        if reviewed or not self.reviewers.reviews(by, UPDATE, self.resource, SUBRESOURCES[operation]):
-            return self._validate_and_admit(new, present, by, operation, owners)
-        return DeferredState(lambda: self._continue_after_reviews(new, present, by, operation, owners))
+        return new, owners
 
     async def _continue_after_reviews(
         self, new: T, present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange
@@ -493,7 +548,7 @@ class Store(Generic[T]):
         else:
             keep_identity(new, old)
             copy_owners(new.metadata, old.metadata)
-            drop_repeated_owners(new)
+            drop_duplicate_owners(new)
             if operation is AdmissionOperation.FINALIZE:
                 self.strategy.prepare_finalize(new, old)
             else:
@@ -506,15 +561,7 @@ class Store(Generic[T]):
         """Validate and admit the new version. The caches that admission reads may be behind, so a refusal is checked again
         after a refresh. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
-        if operation is AdmissionOperation.UPDATE_STATUS:
-            violations = self.strategy.validate_status_update(new, old)
-        elif operation is AdmissionOperation.RESIZE:
-            violations = self.strategy.validate_resize(new, old)
-        elif operation is AdmissionOperation.FINALIZE:
-            violations = self.strategy.validate_finalize(new, old)
-        else:
-            violations = self.strategy.in_version(by.api_version).validate_update(new, old)
-        if violations:
+        if violations := self._violations(new, old, by, operation):
             raise Rejected(errors.invalid(self.resource, name, violations))
         try:
             return self._admit_step(new, old, by, operation, owners)
@@ -529,6 +576,15 @@ class Store(Generic[T]):
             return self._admit_step(new, old, by, operation, owners)
 
         return DeferredState(retry_admission)
+
+    def _violations(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation) -> list[Violation]:
+        if operation is AdmissionOperation.UPDATE_STATUS:
+            return self.strategy.validate_status_update(new, old)
+        if operation is AdmissionOperation.RESIZE:
+            return self.strategy.validate_resize(new, old)
+        if operation is AdmissionOperation.FINALIZE:
+            return self.strategy.validate_finalize(new, old)
+        return self.strategy.in_version(by.api_version).validate_update(new, old)
 
     def _admit_step(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange) -> Final[T]:
         """Return the next state of the object if admission accepts the new version. Raises Rejected."""
@@ -647,7 +703,7 @@ class ObjectCreator(Generic[T]):
                 if amended.metadata.namespace != obj.metadata.namespace:
                     raise Rejected(errors.bad_request(_OTHER_NAMESPACE))
                 keep_identity(amended, obj)
-                clear_ignored(amended.metadata)
+                clear_server_fields(amended.metadata)
                 amended.metadata.resourceVersion = ""
                 self._set_defaults(amended, by)
                 amended.metadata.ownership = exclude_added(self._resource, obj.metadata.ownership, obj, amended)
@@ -715,7 +771,7 @@ class ObjectCreator(Generic[T]):
     def _set_defaults(self, obj: T, by: WriteRequest) -> None:
         """Run admission and set defaults. Idempotent, so it also runs after a webhook has changed the object. Raises
         Rejected."""
-        drop_repeated_owners(obj)
+        drop_duplicate_owners(obj)
         canonicalize(obj)
         self._admission.admit(by, self._resource, obj)
         self._strategy.prepare_create(obj)
@@ -729,7 +785,7 @@ class ObjectCreator(Generic[T]):
             raise Rejected(errors.bad_request("resourceVersion should not be set on objects to be created"))
         metadata.resourceVersion = ""
         metadata.namespace = self._resource.home(metadata.namespace)
-        clear_ignored(metadata)
+        clear_server_fields(metadata)
         if not metadata.name and metadata.generateName:
             metadata.name = self._generate_name(metadata.generateName)
         metadata.uid = metadata.uid or new_uid(self._rng)
@@ -741,55 +797,6 @@ class ObjectCreator(Generic[T]):
 
     def _generate_name(self, prefix: str) -> str:
         return prefix[:MAX_GENERATED_PREFIX] + "".join(self._rng.choices(NAME_ALPHABET, k=5))
-
-
-def keep_identity(new: Object, old: Object) -> None:
-    """Copy the metadata fields that an update cannot change from `old`. Updates may omit these fields."""
-    metadata = new.metadata
-    metadata.selfLink = ""
-    metadata.uid = old.metadata.uid
-    metadata.generation = old.metadata.generation
-    metadata.generateName = old.metadata.generateName
-    for name in ("creationTimestamp", "deletionTimestamp"):
-        if old.metadata.HasField(name):
-            getattr(metadata, name).CopyFrom(getattr(old.metadata, name))
-        else:
-            metadata.ClearField(name)
-    if old.metadata.HasField("deletionGracePeriodSeconds"):
-        metadata.deletionGracePeriodSeconds = old.metadata.deletionGracePeriodSeconds
-    else:
-        metadata.ClearField("deletionGracePeriodSeconds")
-
-
-def copy_owners(new: ObjectMeta, old: ObjectMeta) -> None:
-    """Copy the owners of fields."""
-    new.ownership = old.ownership
-    new.ClearField("managedFields")
-    if old.managedFields:
-        new.managedFields.extend(old.managedFields)
-
-
-def clear_ignored(metadata: ObjectMeta) -> None:
-    """Clear the fields of a new object that the server sets, and that clients may send, for example from exported manifests."""
-    metadata.selfLink = ""
-    del metadata.managedFields[:]
-
-
-def drop_repeated_owners(obj: Object) -> None:
-    """Drop duplicate ownerReferences with a warning, as in Kubernetes."""
-    owners = obj.metadata.ownerReferences
-    if len(owners) < 2:
-        return
-    distinct, repeated = dict[bytes, None](), list[str]()
-    for owner in owners:
-        owner_bytes = owner.SerializeToString(deterministic=True)
-        if owner_bytes in distinct:
-            repeated.append(owner.uid)
-        distinct[owner_bytes] = None
-    if repeated:
-        warn([f"metadata.ownerReferences: duplicate entries were dropped; duplicate UID(s): {', '.join(repeated)}"])
-        del owners[:]
-        owners.extend(map(OwnerReference.FromString, distinct))
 
 
 async def _call_concurrently(ask: Callable[[T], Awaitable[None]], objs: Sequence[T]) -> list[Refusal | None]:

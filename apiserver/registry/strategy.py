@@ -73,6 +73,10 @@ class Strategy(Generic[T]):
     """Finalizers that the first delete adds."""
     is_graceful = False
     """Whether deletes have a grace period. If it is 0, the response contains the end of the object nevertheless."""
+    is_slow = False
+    """Whether defaults and violations of large objects take long, so that the store computes them in a thread (`warm`)."""
+    is_cold = False
+    """Whether the next validation takes long, whatever the size of the object."""
     can_be_disrupted = False
     """Whether a delete may contain a disruption (`DeleteRequest.disruption`)."""
 
@@ -115,6 +119,10 @@ class Strategy(Generic[T]):
         self.check_metadata(obj, out)
         self.check_new(obj, out)
         return out
+
+    def warm(self, obj: T) -> None:
+        """Compute the defaults and violations of a new object, and remember them if it is large. `obj` is not changed. Called
+        in a thread, if `is_slow`."""
 
     def prepare_update(self, obj: T, old: T) -> None:
         """Copy the fields that an update of spec and metadata may not change (status) from `old`, and set defaults."""

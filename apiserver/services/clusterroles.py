@@ -51,14 +51,14 @@ class RoleAggregator:
         for _ in range(ATTEMPTS):
             await self._cacher.wait_until_fresh(READ_TIMEOUT)
             entries = self._cacher.cache_of(CLUSTER_ROLES).select(SelectionPredicate.parse(CLUSTER_ROLES, "", "", ""))
-            due = [mutation for entry in entries if (mutation := self._mutation(entry))]
+            due = [mutation for entry in entries if (mutation := self._build_mutation(entry))]
             outcomes = await self._store.mutate(due) if due else []
             refusals = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
             if not refusals:
                 break
         return refusals
 
-    def _mutation(self, entry: CacheEntry[ClusterRole]) -> Mutation[ClusterRole] | None:
+    def _build_mutation(self, entry: CacheEntry[ClusterRole]) -> Mutation[ClusterRole] | None:
         """Return the mutation that writes the rules; None if they are up to date. It does not overwrite a later version, whose
         writer aggregates again."""
         role = entry.parse_uncached()

@@ -43,10 +43,10 @@ class ConvertingService(ResourceService[Any]):
         self._clock = clock
 
     async def create(self, request: Any, context: Context) -> bytes:
-        return self._served(await super().create(self._to_stored("Create", request), context))
+        return self._convert_to_served(await super().create(self._to_stored("Create", request), context))
 
     async def get(self, request: GetRequest, context: Context) -> bytes:
-        return self._served(await super().get(request, context))
+        return self._convert_to_served(await super().get(request, context))
 
     async def list(self, request: ListRequest | DeleteCollectionRequest, context: Context) -> bytes:
         self._convert_selector(request.options)
@@ -60,7 +60,7 @@ class ConvertingService(ResourceService[Any]):
 
     async def watch(self, request: WatchRequest, context: Context) -> AsyncIterator[bytes]:
         self._convert_selector(request.options)
-        async with aclosing(super().watch(request, context)) as responses:  # type: ignore[type-var]
+        async with aclosing(super().watch(request, context)) as responses:  # type: ignore[type-var]  # an async generator, declared as an iterator
             async for data in responses:
                 stored: Any = self._conversion.stored.watch_response.FromString(data)
                 served: Any = self._version.watch_response(resourceVersion=stored.resourceVersion, history=stored.history)
@@ -69,13 +69,13 @@ class ConvertingService(ResourceService[Any]):
                 yield served.SerializeToString()
 
     async def update(self, request: Any, context: Context) -> bytes:
-        return self._served(await super().update(self._to_stored("Update", request), context))
+        return self._convert_to_served(await super().update(self._to_stored("Update", request), context))
 
     async def patch(self, request: PatchRequest, context: Context) -> bytes:
-        return self._served(await super().patch(request, context))
+        return self._convert_to_served(await super().patch(request, context))
 
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
-        return self._served(await super().delete(request, context))
+        return self._convert_to_served(await super().delete(request, context))
 
     def write_request(self, request: Any, context: Context) -> WriteRequest:
         return super().write_request(request, context)._replace(api_version=self._version.api_version)
@@ -84,7 +84,7 @@ class ConvertingService(ResourceService[Any]):
         obj = self._conversion.to_stored(request.object)
         return self._conversion.stored.request(verb)(object=obj, options=request.options)
 
-    def _served(self, data: bytes) -> bytes:
+    def _convert_to_served(self, data: bytes) -> bytes:
         obj: Any = self._conversion.stored.message.FromString(data)
         encoded: bytes = self._conversion.to_served(obj).SerializeToString()
         return encoded

@@ -48,6 +48,9 @@ GRPCS_OWN: Sequence[ServiceDescriptor] = (HEALTH[0].containing_service, REFLECTI
 IDLE = 30.0
 """Maximum seconds between two requests of a reflection stream."""
 _NOT_FOUND, _INVALID = Code.NOT_FOUND, Code.INVALID_ARGUMENT
+_INVALID_TOKEN = "invalid bearer token"
+MAX_QUESTION = 4096
+"""Maximum size in bytes of the user and the attributes in a review. The results are cached, and every user may send reviews."""
 
 
 class HealthService:
@@ -87,9 +90,9 @@ class ReflectionService:
                 raise Rejected(Refusal(Code.DEADLINE_EXCEEDED, "Timeout", message)) from None
             if request is None:
                 return
-            yield self._answer(request)
+            yield self._answer_reflection(request)
 
-    def _answer(self, request: ServerReflectionRequest) -> ServerReflectionResponse:
+    def _answer_reflection(self, request: ServerReflectionRequest) -> ServerReflectionResponse:
         response = ServerReflectionResponse(valid_host=request.host)
         response.original_request.CopyFrom(request)
         try:
@@ -99,10 +102,10 @@ class ReflectionService:
                         response.list_services_response.service.add(name=name)
                 case "file_by_filename":
                     file_descriptor = self._pool.FindFileByName(request.file_by_filename)
-                    response.file_descriptor_response.file_descriptor_proto[:] = self._encoded(file_descriptor)
+                    response.file_descriptor_response.file_descriptor_proto[:] = self._encode_with_dependencies(file_descriptor)
                 case "file_containing_symbol":
                     file_descriptor = self._pool.FindFileContainingSymbol(request.file_containing_symbol)
-                    response.file_descriptor_response.file_descriptor_proto[:] = self._encoded(file_descriptor)
+                    response.file_descriptor_response.file_descriptor_proto[:] = self._encode_with_dependencies(file_descriptor)
                 case "file_containing_extension" | "all_extension_numbers_of_type":  # the API has no extensions
                     _set_error(response, _NOT_FOUND, "the API has no extensions")
                 case _:
@@ -111,7 +114,7 @@ class ReflectionService:
             _set_error(response, _NOT_FOUND, "not found")
         return response
 
-    def _encoded(self, file: FileDescriptor) -> Sequence[bytes]:
+    def _encode_with_dependencies(self, file: FileDescriptor) -> Sequence[bytes]:
         result = self._files.get(file.name)
         if result is None:
             files: dict[str, bytes] = {}
@@ -129,11 +132,6 @@ def _collect_files(file: FileDescriptor, into: dict[str, bytes]) -> None:
 
 def _set_error(response: ServerReflectionResponse, code: Code, message: str) -> None:
     response.error_response.error_code, response.error_response.error_message = int(code), message
-
-
-_INVALID_TOKEN = "invalid bearer token"
-MAX_QUESTION = 4096
-"""Maximum size in bytes of the user and the attributes in a review. The results are cached, and every user may send reviews."""
 
 
 class AuthorizationService:
@@ -156,14 +154,14 @@ class AuthorizationService:
         return user_info(user)
 
     async def self_subject_access_review(self, request: SelfSubjectAccessReviewRequest, context: Context) -> AccessReview:
-        return await self._review(context.user, request.attributes)
+        return await self._review_access(context.user, request.attributes)
 
     async def subject_access_review(self, request: SubjectAccessReviewRequest, context: Context) -> AccessReview:
         if not request.user and not request.groups:
             raise Rejected(errors.bad_request("user: Required value: at least one of user or group must be specified"))
         if request.ByteSize() > MAX_QUESTION:
             raise Rejected(_too_many_attributes())
-        return await self._review(User(request.user, tuple(request.groups)), request.attributes)
+        return await self._review_access(User(request.user, tuple(request.groups)), request.attributes)
 
     async def token_review(self, request: TokenReviewRequest, context: Context) -> TokenReviewResponse:
         """Return the user of a token. The error for an invalid token gives no reason, as in Kubernetes."""
@@ -198,7 +196,7 @@ class AuthorizationService:
         rules = await self._policy.rules(context.user, request.namespace)
         return RulesReview(rules=rules)
 
-    async def _review(self, user: User, wanted: ResourceAttributes) -> AccessReview:
+    async def _review_access(self, user: User, wanted: ResourceAttributes) -> AccessReview:
         if not wanted.verb or not wanted.resource:
             raise Rejected(errors.bad_request("attributes: Required value: verb and resource"))
         if wanted.ByteSize() > MAX_QUESTION:

@@ -48,6 +48,7 @@ CredentialReader = Callable[["grpc.aio.ServicerContext"], Credential]
 """Returns the credential of a call."""
 _UNAUTHENTICATED = ""
 """The user name for the delays of refusals without authentication."""
+_GRPC_CODES = {code: next(status for status in grpc.StatusCode if status.value[0] == int(code)) for code in Code}
 
 
 class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
@@ -83,7 +84,7 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
 def _has_valid_token(authenticator: RequestAuthenticator, details: grpc.HandlerCallDetails) -> bool:
     """Return whether the token belongs to a user, before the request is received, because the client may never send it."""
     try:
-        _bearer(authenticator, details.invocation_metadata).user()
+        _bearer_credential(authenticator, details.invocation_metadata).user()
     except Rejected:
         return False
     return True
@@ -97,12 +98,12 @@ def _credential_reader(authenticator: RequestAuthenticator | None) -> Credential
     def read_credential(context: grpc.aio.ServicerContext) -> Credential:
         if shown := context.auth_context().get("x509_pem_cert"):
             return CertificateCredential(authenticator, shown[0])
-        return _bearer(authenticator, context.invocation_metadata())
+        return _bearer_credential(authenticator, context.invocation_metadata())
 
     return read_credential
 
 
-def _bearer(authenticator: RequestAuthenticator, metadata: Any) -> BearerCredential:
+def _bearer_credential(authenticator: RequestAuthenticator, metadata: Any) -> BearerCredential:
     return BearerCredential(authenticator, dict(metadata or ()).get("authorization"))
 
 
@@ -253,6 +254,3 @@ def truncate_message(message: str) -> str:
         if room < 0:
             return message[:index]
     return message[:MAX_MESSAGE]
-
-
-_GRPC_CODES = {code: next(status for status in grpc.StatusCode if status.value[0] == int(code)) for code in Code}

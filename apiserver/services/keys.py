@@ -50,7 +50,7 @@ class KeysService:
             page = await self._storage.page(prefix, after=request.after, limit=limit, revision=request.revision)
         except Compacted as compacted:
             raise _compacted_refusal(compacted) from None
-        ages = await self._ages(page.items) if request.leases else {}
+        ages = await self._lease_ages(page.items) if request.leases else {}
         items = [_key_response(item, ages.get(item.lease), keys_only=request.keys_only) for item in page.items]
         return ListKeysResponse(revision=page.revision, items=items, more=page.more)
 
@@ -76,7 +76,7 @@ class KeysService:
         finally:
             self._streams -= 1
 
-    async def _ages(self, items: Sequence[KeyValue]) -> dict[int, float]:
+    async def _lease_ages(self, items: Sequence[KeyValue]) -> dict[int, float]:
         """Return the seconds since the last grant or renewal, by lease."""
         ages: dict[int, float] = {}
         for lease in list(dict.fromkeys(item.lease for item in items if item.lease))[:MAX_LEASES]:

@@ -30,6 +30,31 @@ from pinnace.runtime.tls import ReloadingCredentials, TlsFiles
 
 _PREFERRED = ("ExternalIP", "ExternalDNS", "InternalIP")
 """Preferred types of node addresses. Simulated nodes are reachable only at their external address."""
+CONNECT_TIMEOUT = 3.0
+"""Seconds for the connection to a kubelet."""
+MAX_MESSAGE = 16 << 20
+"""Maximum size of a response in bytes. The statistics for a page of pods are smaller."""
+OPTIONS: Sequence[tuple[str, int | str]] = (
+    ("grpc.keepalive_time_ms", 1000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.ping_timeout_ms", 2000),  # without it, gRPC waits a minute for the response, despite keepalive_timeout_ms
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_REASONS = {
+    Code.INVALID_ARGUMENT: "BadRequest",
+    Code.NOT_FOUND: "NotFound",
+    Code.PERMISSION_DENIED: "Forbidden",
+    Code.FAILED_PRECONDITION: "MethodNotAllowed",  # the runtime has no logs, or cannot run commands
+}
+"""Reasons by the code of a kubelet's error. Other codes become InternalError.
+
+Source: Kubernetes, apimachinery, pkg/api/errors, NewGenericServerResponse.
+"""
+_NAMED = ("grpc.ssl_target_name_override", SERVER_NAME)
 
 
 class KubeletEndpoint(NamedTuple):
@@ -116,7 +141,7 @@ def check_logs_readable(pod: Pod, container: str, previous: bool) -> bool:
     While a container waits for a restart, its previous attempt is its latest.
     """
     what = f'container "{container}" in pod "{pod.metadata.name}"'
-    status = _status(pod, container)
+    status = _find_container_status(pod, container)
     before = status.lastState.HasField("terminated")
     if previous:
         if not before:
@@ -134,7 +159,7 @@ def check_executable(pod: Pod, container: str, action: str = "exec into") -> Non
     """Check that the container is running. Raises Rejected."""
     if ended(pod):
         raise _pod_refusal(pod, f"cannot {action} a container in a completed pod; current phase is {pod.status.phase}")
-    if not _status(pod, container).state.HasField("running"):
+    if not _find_container_status(pod, container).state.HasField("running"):
         raise _pod_refusal(pod, f'container "{container}" in pod "{pod.metadata.name}" is not running')
 
 
@@ -144,7 +169,7 @@ def check_forwardable(pod: Pod) -> None:
         raise _pod_refusal(pod, f"unable to forward port because pod is not running. Current status={pod.status.phase}")
 
 
-def _status(pod: Pod, container: str) -> ContainerStatus:
+def _find_container_status(pod: Pod, container: str) -> ContainerStatus:
     statuses = (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
     return next((status for status in statuses if status.name == container), ContainerStatus())
 
@@ -154,48 +179,21 @@ def _pod_refusal(pod: Pod, message: str) -> Rejected:
     return Rejected(bad_request(message, hint))
 
 
-CONNECT_TIMEOUT = 3.0
-"""Seconds for the connection to a kubelet."""
-MAX_MESSAGE = 16 << 20
-"""Maximum size of a response in bytes. The statistics for a page of pods are smaller."""
-OPTIONS: Sequence[tuple[str, int | str]] = (
-    ("grpc.keepalive_time_ms", 1000),
-    ("grpc.keepalive_timeout_ms", 2000),
-    ("grpc.http2.ping_timeout_ms", 2000),  # without it, gRPC waits a minute for the response, despite keepalive_timeout_ms
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.max_receive_message_length", MAX_MESSAGE),
-    ("grpc.use_local_subchannel_pool", 1),
-)
-_REASONS = {
-    Code.INVALID_ARGUMENT: "BadRequest",
-    Code.NOT_FOUND: "NotFound",
-    Code.PERMISSION_DENIED: "Forbidden",
-    Code.FAILED_PRECONDITION: "MethodNotAllowed",  # the runtime has no logs, or cannot run commands
-}
-"""Reasons by the code of a kubelet's error. Other codes become InternalError.
-
-Source: Kubernetes, apimachinery, pkg/api/errors, NewGenericServerResponse.
-"""
-_NAMED = ("grpc.ssl_target_name_override", SERVER_NAME)
-
-
 class GrpcKubelets:
     def __init__(self, tls: TlsFiles | None) -> None:
         """`tls`: client certificate and CA; None in a cluster without TLS. Raises OSError if the files cannot be read."""
         self._tls = ReloadingCredentials(tls) if tls is not None else None
 
     async def logs(self, at: KubeletEndpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]:
-        async with self._connected(at) as channel:
+        async with self._connect_kubelet(at) as channel:
             call = channel.unary_stream("/pinnace.v1.Kubelet/Logs", LogsRequest.SerializeToString)(request)
-            async for response in _responses(call, at):
+            async for response in _read_responses(call, at):
                 yield response
 
     async def attach(self, at: KubeletEndpoint, request: AttachRequest) -> AsyncGenerator[bytes, None]:
-        async with self._connected(at) as channel:
+        async with self._connect_kubelet(at) as channel:
             call = channel.unary_stream("/pinnace.v1.Kubelet/Attach", AttachRequest.SerializeToString)(request)
-            async for response in _responses(call, at):
+            async for response in _read_responses(call, at):
                 yield response
 
     async def exec(self, at: KubeletEndpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
@@ -213,27 +211,27 @@ class GrpcKubelets:
     async def _stream_both_ways(
         self, at: KubeletEndpoint, method: str, requests: AsyncIterator[Message], message: type[Message]
     ) -> AsyncGenerator[bytes, None]:
-        async with self._connected(at) as channel:
+        async with self._connect_kubelet(at) as channel:
             call = channel.stream_stream(f"/pinnace.v1.Kubelet/{method}", message.SerializeToString)()
             sending = asyncio.ensure_future(_send(call, requests))
             try:
-                async for response in _responses(call, at):
+                async for response in _read_responses(call, at):
                     yield response
             finally:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
 
     async def stats(self, at: KubeletEndpoint, request: StatsRequest, timeout: float) -> StatsResponse:
-        async with self._connected(at) as channel:
+        async with self._connect_kubelet(at) as channel:
             ask = channel.unary_unary("/pinnace.v1.Kubelet/Stats", StatsRequest.SerializeToString, StatsResponse.FromString)
             with _map_errors(at), CancellationGuard():
                 response: StatsResponse = await ask(request, timeout=timeout)
             return response
 
     @asynccontextmanager
-    async def _connected(self, at: KubeletEndpoint) -> AsyncIterator[grpc.aio.Channel]:
+    async def _connect_kubelet(self, at: KubeletEndpoint) -> AsyncIterator[grpc.aio.Channel]:
         """Connect to a kubelet. The end of the context closes the connection and its calls."""
-        address = f"{_bracketed(at.host)}:{at.port}"
+        address = f"{_bracket_ipv6(at.host)}:{at.port}"
         if self._tls is None:
             channel = grpc.aio.insecure_channel(address, options=OPTIONS)
         else:
@@ -244,13 +242,13 @@ class GrpcKubelets:
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     await channel.channel_ready()
             except TimeoutError:
-                raise Rejected(_unavailable(at, f"no connection within {CONNECT_TIMEOUT:.0f} s")) from None
+                raise Rejected(_kubelet_unavailable(at, f"no connection within {CONNECT_TIMEOUT:.0f} s")) from None
             yield channel
         finally:
             await channel.close()
 
 
-async def _responses(call: Any, at: KubeletEndpoint) -> AsyncIterator[bytes]:
+async def _read_responses(call: Any, at: KubeletEndpoint) -> AsyncIterator[bytes]:
     try:
         while True:
             with _map_errors(at), CancellationGuard():
@@ -269,11 +267,11 @@ def _map_errors(at: KubeletEndpoint) -> Iterator[None]:
         yield
     except grpc.aio.AioRpcError as error:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED):
-            raise Rejected(_unavailable(at, error.details() or "the kubelet closed the call")) from None
+            raise Rejected(_kubelet_unavailable(at, error.details() or "the kubelet closed the call")) from None
         code = Code(error.code().value[0])
         raise Rejected(Refusal(code, _REASONS.get(code, "InternalError"), error.details() or code.name)) from None
     except CallCancelled:
-        raise Rejected(_unavailable(at, "the kubelet closed the call")) from None
+        raise Rejected(_kubelet_unavailable(at, "the kubelet closed the call")) from None
 
 
 async def _send(call: Any, requests: AsyncIterator[Message]) -> None:
@@ -284,7 +282,7 @@ async def _send(call: Any, requests: AsyncIterator[Message]) -> None:
         await call.done_writing()
 
 
-def _unavailable(at: KubeletEndpoint, reason: str) -> Refusal:
+def _kubelet_unavailable(at: KubeletEndpoint, reason: str) -> Refusal:
     return Refusal(
         Code.UNAVAILABLE,
         "KubeletUnavailable",
@@ -292,7 +290,7 @@ def _unavailable(at: KubeletEndpoint, reason: str) -> Refusal:
     )
 
 
-def _bracketed(host: str) -> str:
+def _bracket_ipv6(host: str) -> str:
     with suppress(ValueError):
         if ipaddress.ip_address(host).version == 6:
             return f"[{host}]"

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from pinnace.api.coordination_v1_pb2 import Lease, LeaseList
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, election_key
 from pinnace.api.scalars import to_micro_time, to_seconds
@@ -101,7 +101,7 @@ class RenewalTimes:
     async def load_sessions(self, leases: Sequence[Lease]) -> None:
         streams = {stream: lease.metadata.name for lease in leases if (stream := _stream(lease))}
         unknown = {stream: node for stream, node in streams.items() if stream not in self._sessions}
-        wanted = {session for lease in leases if (session := self._session(lease))}
+        wanted = {session for lease in leases if (session := self._session_of(lease))}
         for stream, result in zip(unknown, await asyncio.gather(*map(self._read_session, unknown.values())), strict=True):
             if result is not None:
                 self._sessions[stream] = result
@@ -118,16 +118,16 @@ class RenewalTimes:
                 known.clear()
 
     def stamp_lease(self, lease: Lease) -> None:
-        if (election := _election(lease)) is not None:
+        if (election := _election_of(lease)) is not None:
             self._show_leader(lease, election)
-        if (renewed := self._renewed.get(self._session(lease))) is not None:
+        if (renewed := self._renewed.get(self._session_of(lease))) is not None:
             at = to_micro_time(renewed[0])
             if to_seconds(at) > to_seconds(lease.spec.renewTime):
                 lease.spec.renewTime.CopyFrom(at)
 
-    def _session(self, lease: Lease) -> int:
+    def _session_of(self, lease: Lease) -> int:
         """Return the session of a Lease object; 0 if it is unknown or does not exist."""
-        if (election := _election(lease)) is not None:
+        if (election := _election_of(lease)) is not None:
             record = self._cacher.raw(election_key(election))
             return record.lease if record is not None else 0
         return self._sessions.get(_stream(lease), 0)
@@ -173,9 +173,9 @@ def _stream(lease: Lease) -> str:
     return lease.metadata.annotations.get(STREAM_ANNOTATION, "")
 
 
-def _election(lease: Lease) -> str | None:
+def _election_of(lease: Lease) -> str | None:
     """Return the election that a Lease object shows, or None."""
     if lease.metadata.namespace != SYSTEM_NAMESPACE:
         return None
     election, _, token = lease.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
-    return election if election and natural(token) is not None else None
+    return election if election and parse_natural(token) is not None else None

@@ -82,6 +82,14 @@ _LEFT_BEFORE_START = Refusal(Code.UNAVAILABLE, "Canceled", "the client left befo
 _NO_AUDIT = CallAudit(NoAudit())
 Gate = Callable[[], Refusal | None]
 """Returns a refusal if the server accepts no calls now. Called at the start of each call."""
+MIN_TIMEOUT = 1800.0
+"""Minimum timeout of a watch in seconds, unless the client requests less. The timeout is random between this value and twice
+this value, so that watches do not reconnect at the same time."""
+CHECK_INTERVAL = 1.0
+READ_TIMEOUT = 5.0
+"""Maximum seconds that a read waits for the cache. An earlier deadline of the client has precedence."""
+REPLY_MARGIN = 0.2
+"""Seconds before the client's deadline at which a waiting read fails, so that the client receives the error."""
 
 
 class Method:
@@ -348,12 +356,6 @@ def _encode(response: Message | bytes) -> bytes:
     return response if isinstance(response, bytes) else response.SerializeToString()
 
 
-MIN_TIMEOUT = 1800.0
-"""Minimum timeout of a watch in seconds, unless the client requests less. The timeout is random between this value and twice
-this value, so that watches do not reconnect at the same time."""
-CHECK_INTERVAL = 1.0
-
-
 class AccessCheck(NamedTuple):
     user: User
     action: ResourceAction
@@ -516,12 +518,6 @@ _CURRENT: ContextVar[StreamAuthorization] = ContextVar("tenure")
 def current_authorization() -> StreamAuthorization:
     """Return the authorization of the stream of the current task."""
     return _CURRENT.get()
-
-
-READ_TIMEOUT = 5.0
-"""Maximum seconds that a read waits for the cache. An earlier deadline of the client has precedence."""
-REPLY_MARGIN = 0.2
-"""Seconds before the client's deadline at which a waiting read fails, so that the client receives the error."""
 
 
 class Context(Protocol):

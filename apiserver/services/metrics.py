@@ -20,26 +20,6 @@ from pinnace.apiserver.flow.control import Seat
 from pinnace.apiserver.flow.levels import PriorityLevel
 from pinnace.apiserver.registry.events import EventRetention
 
-
-class Totals(Collector):
-    """Counters that other objects keep as plain numbers, and that are read at each scrape."""
-
-    def __init__(self, name: str, documentation: str, labels: list[str]) -> None:
-        self._made = name, documentation, labels
-        self._read: dict[tuple[str, ...], Callable[[], float]] = {}
-        REGISTRY.register(self)
-
-    def show(self, *labels: str, read: Callable[[], float]) -> None:
-        self._read[labels] = read
-
-    def collect(self) -> Iterable[Metric]:
-        name, documentation, labels = self._made
-        family = CounterMetricFamily(name, documentation, labels=labels)
-        for values, read in tuple(self._read.items()):
-            family.add_metric(list(values), read())
-        yield family
-
-
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _LABELS = ["verb", "group", "version", "resource", "subresource"]
 _VERBS = {
@@ -47,24 +27,13 @@ _VERBS = {
     "deletecollection": "DELETECOLLECTION",
 }  # fmt: skip
 _READ_VERBS = ("get", "list", "watch")
-
 REQUESTS = Counter("apiserver_request_total", "Completed requests by gRPC status code.", [*_LABELS, "batch", "code"])
 DURATION = Histogram("apiserver_request_duration_seconds", "Duration of requests.", [*_LABELS, "batch"], buckets=_BUCKETS)
 IN_FLIGHT = Gauge("apiserver_current_inflight_requests", "Requests in progress.", ["request_kind"])
 STREAMS = Gauge("apiserver_longrunning_requests", "Open streams: watches, elections, heartbeats.", _LABELS)
-WATCH_EVENTS = Totals(
-    "apiserver_watch_events",
-    "Events sent to watchers, including events for the initial state.",
-    ["group", "version", "resource"],
-)
 OBJECTS = Gauge("apiserver_resource_objects", "Stored objects.", ["group", "resource"])
 EVENTS_HELD = Gauge("apiserver_events_held", "Stored events.")
 EVENTS_BYTES = Gauge("apiserver_events_held_bytes", "Total size of the stored events in bytes.")
-EVENTS_DROPPED = Totals(
-    "apiserver_events_dropped",
-    "Events deleted by this server before their expiry, by exceeded limit: count, bytes.",
-    ["reason"],
-)
 ETCD = Histogram("etcd_request_duration_seconds", "Duration of requests to etcd.", ["operation"], buckets=_BUCKETS)
 ETCD_ERRORS = Counter("etcd_request_errors_total", "Failed requests to etcd.", ["operation"])
 AUTHENTICATION = Counter("authentication_attempts", "Calls with failed authentication.", ["result"])
@@ -76,7 +45,6 @@ FLOW_REJECTED = Counter(
     "Rejected or abandoned requests: queue-full, time-out, cancelled, untaken, watches, connections, streams.",
     ["priority_level", "reason"],
 )
-FLOW_DISPATCHED = Totals("apiserver_flowcontrol_dispatched_requests", "Requests that received a seat.", ["priority_level"])
 FLOW_WAIT = Histogram(
     "apiserver_flowcontrol_request_wait_duration_seconds",
     "Time in queue of requests that waited for a seat; execute: whether the request received one.",
@@ -129,12 +97,43 @@ MATCH_CONDITION_EXCLUSIONS = Counter(
     "Writes that the match conditions of a webhook or policy excluded.",
     ["name", "kind", "type", "operation"],
 )
-
-
 AUDIT_EVENTS = Counter("apiserver_audit_event_total", "Lines written to the audit log.")
 AUDIT_ERRORS = Counter(
     "apiserver_audit_error_total", "Lines missing from the audit log: the disk is full or too slow.", ["plugin"]
 )
+_etcd = cache(ETCD.labels)
+
+
+class Totals(Collector):
+    """Counters that other objects keep as plain numbers, and that are read at each scrape."""
+
+    def __init__(self, name: str, documentation: str, labels: list[str]) -> None:
+        self._made = name, documentation, labels
+        self._read: dict[tuple[str, ...], Callable[[], float]] = {}
+        REGISTRY.register(self)
+
+    def register_gauges(self, *labels: str, read: Callable[[], float]) -> None:
+        self._read[labels] = read
+
+    def collect(self) -> Iterable[Metric]:
+        name, documentation, labels = self._made
+        family = CounterMetricFamily(name, documentation, labels=labels)
+        for values, read in tuple(self._read.items()):
+            family.add_metric(list(values), read())
+        yield family
+
+
+WATCH_EVENTS = Totals(
+    "apiserver_watch_events",
+    "Events sent to watchers, including events for the initial state.",
+    ["group", "version", "resource"],
+)
+EVENTS_DROPPED = Totals(
+    "apiserver_events_dropped",
+    "Events deleted by this server before their expiry, by exceeded limit: count, bytes.",
+    ["reason"],
+)
+FLOW_DISPATCHED = Totals("apiserver_flowcontrol_dispatched_requests", "Requests that received a seat.", ["priority_level"])
 
 
 class _Kind:
@@ -184,9 +183,6 @@ class RequestMetrics:
         if counter is None:
             counter = self._ended[code] = REQUESTS.labels(*self._what, self._batch, code.name)
         counter.inc()
-
-
-_etcd = cache(ETCD.labels)
 
 
 def observe_etcd(operation: str, seconds: float, failed: bool) -> None:
@@ -255,12 +251,12 @@ class WebhookMeter:
         WEBHOOK_REQUESTS.labels(name, kind, operation, str(code), shown).inc()
 
 
-def show(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: EventRetention) -> None:
+def register_gauges(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: EventRetention) -> None:
     """Register the values that are read at each scrape, so that calls need not report them."""
     EVENTS_HELD.set_function(lambda: retention.usage.count)
     EVENTS_BYTES.set_function(lambda: retention.usage.size)
     for reason in retention.dropped:
-        EVENTS_DROPPED.show(reason, read=partial(retention.dropped.__getitem__, reason))
+        EVENTS_DROPPED.register_gauges(reason, read=partial(retention.dropped.__getitem__, reason))
     for level in levels.values():
         _show_level(level)
     for resource in ALL:
@@ -272,9 +268,9 @@ def _show_level(level: PriorityLevel[Seat]) -> None:
     FLOW_SEATS.labels(level.name).set_function(lambda: level.seats_in_use)
     FLOW_EXECUTING.labels(level.name).set_function(lambda: level.calls)
     FLOW_QUEUED.labels(level.name).set_function(lambda: level.waiting)
-    FLOW_DISPATCHED.show(level.name, read=lambda: level.started_calls)
+    FLOW_DISPATCHED.register_gauges(level.name, read=lambda: level.started_calls)
 
 
 def _show_cache(resource: Resource[Any], cache: ResourceCache[Any]) -> None:
     OBJECTS.labels(resource.group, resource.plural).set_function(cache.__len__)
-    WATCH_EVENTS.show(resource.group, "v1", resource.plural, read=lambda: cache.delivered_events)
+    WATCH_EVENTS.register_gauges(resource.group, "v1", resource.plural, read=lambda: cache.delivered_events)

@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.names import dns_subdomain, new_uid
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
@@ -68,6 +68,26 @@ from pinnace.apiserver.storage.interface import KeyValue, LeaseNotFound, Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tasks import TimeSlice, apply_in_slices, run_until_first
 
+TIMING = Timing(interval=0.5, silence=3.0, ttl=5)
+"""The stream of a dead process breaks immediately (see GRACE). A silent process may be stopped, or may lack CPU time: on a
+machine with few CPUs, a beat and its response may take seconds."""
+PERMISSION_CHUNK = 500
+"""Nodes per permission check."""
+log = logging.getLogger(__name__)
+CLAIM_CHUNK = 500
+"""Maximum number of nodes to claim before the next beat is handled."""
+RESUME_GRACE = 1.0
+"""Seconds within which a fleet whose stream broke may resume, with any server."""
+RETRY_INTERVAL = 0.2
+"""Seconds between two attempts to write while etcd is unavailable."""
+LOOKUP_TIMEOUT = 0.5
+"""Seconds to wait for the cache when a fleet releases nodes that this server does not hold for it. The stream is not read
+during this time."""
+CHECK_INTERVAL = 1.0
+"""Seconds between two checks for nodes that newer sessions have taken. A check takes half a microsecond per node."""
+MAX_NODES = 10_000
+"""Maximum number of nodes in one message. No other task runs while the names and permissions of a message are checked."""
+
 
 class NodeService(ResourceService[Node]):
     def __init__(
@@ -79,13 +99,6 @@ class NodeService(ResourceService[Node]):
     async def heartbeat(self, requests: AsyncIterator[HeartbeatRequest], context: Context) -> AsyncIterator[HeartbeatResponse]:
         async for response in self._heartbeats.heartbeat(requests, context):
             yield response
-
-
-TIMING = Timing(interval=0.5, silence=3.0, ttl=5)
-"""The stream of a dead process breaks immediately (see GRACE). A silent process may be stopped, or may lack CPU time: on a
-machine with few CPUs, a beat and its response may take seconds."""
-PERMISSION_CHUNK = 500
-"""Nodes per permission check."""
 
 
 class HeartbeatsService:
@@ -134,7 +147,9 @@ class HeartbeatsService:
             """Check the permission in chunks, so that a refusal is early and other tasks run in between."""
             turn, wanted = TimeSlice(self._clock), list(nodes)
             for start in range(0, len(wanted), PERMISSION_CHUNK):
-                await self._authorizer.authorize(user, HEARTBEAT, partial(_leases, wanted[start : start + PERMISSION_CHUNK]))
+                await self._authorizer.authorize(
+                    user, HEARTBEAT, partial(_lease_targets, wanted[start : start + PERMISSION_CHUNK])
+                )
                 await turn.end()
 
         async def permit_release(nodes: Iterable[str]) -> None:
@@ -162,23 +177,8 @@ class HeartbeatsService:
         ).run()
 
 
-def _leases(nodes: Iterable[str]) -> list[ActionTarget]:
+def _lease_targets(nodes: Iterable[str]) -> list[ActionTarget]:
     return [ActionTarget(NODE_LEASE_NAMESPACE, node) for node in nodes]
-
-
-log = logging.getLogger(__name__)
-
-CLAIM_CHUNK = 500
-"""Maximum number of nodes to claim before the next beat is handled."""
-RESUME_GRACE = 1.0
-"""Seconds within which a fleet whose stream broke may resume, with any server."""
-RETRY_INTERVAL = 0.2
-"""Seconds between two attempts to write while etcd is unavailable."""
-LOOKUP_TIMEOUT = 0.5
-"""Seconds to wait for the cache when a fleet releases nodes that this server does not hold for it. The stream is not read
-during this time."""
-CHECK_INTERVAL = 1.0
-"""Seconds between two checks for nodes that newer sessions have taken. A check takes half a microsecond per node."""
 
 
 class FleetSession:
@@ -460,7 +460,7 @@ class FleetSession:
         return Write(LEASES.key(NODE_LEASE_NAMESPACE, node), None, expected=revision)
 
     async def _delete_leases(self, reason: str) -> None:
-        """Delete the Lease objects that still have the known mod_revision. Stops when they must have expired."""
+        """Delete the Lease objects that still have the known mod_revision. Stop when they must have expired."""
         held, self._held = self._held | self._to_delete, {}
         log.info("%s releases %d nodes: %s", self._opening.holder, len(held), reason)
         deadline = self._clock.monotonic() + self._timing.ttl
@@ -479,10 +479,6 @@ class FleetSession:
         return False
 
 
-MAX_NODES = 10_000
-"""Maximum number of nodes in one message. No other task runs while the names and permissions of a message are checked."""
-
-
 class Signature(NamedTuple):
     """Identifies the session that wrote a Lease object."""
 
@@ -494,7 +490,7 @@ class Signature(NamedTuple):
     @classmethod
     def of_lease(cls, lease: Lease) -> Signature:
         annotations = lease.metadata.annotations
-        birth = natural(annotations.get(BIRTH_ANNOTATION, "")) or 0
+        birth = parse_natural(annotations.get(BIRTH_ANNOTATION, "")) or 0
         return cls(lease.spec.holderIdentity, birth, annotations.get(STREAM_ANNOTATION, ""))
 
     @classmethod

@@ -68,7 +68,7 @@ from pinnace.apiserver.registry.eviction import (
     eviction_refused,
     is_guarded,
     needs_disruption,
-    protection,
+    parse_budget,
     take_disruptions_mutation,
 )
 from pinnace.apiserver.registry.fencing import FenceVerifier
@@ -85,6 +85,10 @@ ACCOUNT_TIMEOUT, ACCOUNT_INTERVAL = 1.5, 0.02
 """Maximum seconds for which a create waits for the default service account of its namespace, and between two looks."""
 _LOST = (Code.ABORTED, Code.NOT_FOUND)
 """Status codes of a bind that is too late for its pod."""
+FIRST_REQUEST_TIMEOUT = 10.0
+"""Seconds to wait for the first request of a stream."""
+MAX_PORT = 65535
+S = TypeVar("S", ExecRequest, PortForwardRequest)
 
 
 class DefaultAccounts:
@@ -179,7 +183,7 @@ class PodService(ResourceService[Pod]):
 
     async def logs(self, request: LogsRequest, context: Context) -> AsyncIterator[bytes]:
         await self._wait_for_version("", context)
-        with _connection(context.user):
+        with _count_connection(context.user):
             async with aclosing(self._streaming.logs(request)) as responses:
                 async for response in responses:
                     yield response
@@ -191,7 +195,7 @@ class PodService(ResourceService[Pod]):
         options: dict[str, Any] = {"stdin": start.stdin, "stdout": True, "stderr": not start.tty, "tty": start.tty}
         options |= {"container": start.container, "command": list(start.command)}
         await self._review_connect(start, "exec", "PodExecOptions", options, context)
-        with _connection(context.user):
+        with _count_connection(context.user):
             async with aclosing(self._streaming.exec(first, requests)) as responses:
                 async for response in responses:
                     yield response
@@ -200,7 +204,7 @@ class PodService(ResourceService[Pod]):
         await self._wait_for_version("", context)
         options = {"stdout": request.stdout, "stderr": request.stderr, "container": request.container}
         await self._review_connect(request, "attach", "PodAttachOptions", options, context)
-        with _connection(context.user):
+        with _count_connection(context.user):
             async with aclosing(self._streaming.attach(request)) as responses:
                 async for response in responses:
                     yield response
@@ -210,7 +214,7 @@ class PodService(ResourceService[Pod]):
         await self._authorize(PORT_FORWARD, first.start, context)
         options = {"ports": [first.start.port]}
         await self._review_connect(first.start, "portforward", "PodPortForwardOptions", options, context)
-        with _connection(context.user):
+        with _count_connection(context.user):
             async with aclosing(self._streaming.port_forward(first, requests)) as responses:
                 async for response in responses:
                     yield response
@@ -267,19 +271,13 @@ class PodService(ResourceService[Pod]):
         return self._cacher.revision >= fence.token > 0 and (record is None or record.create_revision != fence.token)
 
 
-def _connection(user: User) -> AbstractContextManager[None]:
+def _count_connection(user: User) -> AbstractContextManager[None]:
     """Count a connection to a kubelet. Raises Rejected."""
     return current_seat().connection(bounded=MASTERS not in user.groups)
 
 
 def _fence_of(request: BindRequest | BindBatchRequest) -> Fence | None:
     return request.fence if request.HasField("fence") else None
-
-
-FIRST_REQUEST_TIMEOUT = 10.0
-"""Seconds to wait for the first request of a stream."""
-MAX_PORT = 65535
-S = TypeVar("S", ExecRequest, PortForwardRequest)
 
 
 class ContainerStreams:
@@ -292,12 +290,12 @@ class ContainerStreams:
 
     async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         validate_log_options(request.options)
-        pod = self._pod(request.namespace, request.name, request.uid)
+        pod = self._find_pod(request.namespace, request.name, request.uid)
         forwarded = LogsRequest(
             namespace=pod.metadata.namespace, name=request.name, options=request.options, uid=pod.metadata.uid
         )
         forwarded.options.container = kubelets.choose_container(pod, request.options.container)
-        endpoint = self._endpoint(pod)
+        endpoint = self._find_endpoint(pod)
         forwarded.options.previous = kubelets.check_logs_readable(pod, forwarded.options.container, request.options.previous)
         async with aclosing(self._kubelets.logs(endpoint, forwarded)) as responses:
             async for response in responses:
@@ -309,10 +307,10 @@ class ContainerStreams:
             raise Rejected(errors.bad_request("start.command: Required value: exec needs a command"))
         if start.command and start.check:
             raise Rejected(errors.bad_request("start.command: Forbidden: a check starts no command"))
-        pod = self._pod(start.namespace, start.name, start.uid)
+        pod = self._find_pod(start.namespace, start.name, start.uid)
         forwarded = ExecRequest(start=start)
         forwarded.start.uid, forwarded.start.container = pod.metadata.uid, kubelets.choose_container(pod, start.container)
-        endpoint = self._endpoint(pod)
+        endpoint = self._find_endpoint(pod)
         kubelets.check_executable(pod, forwarded.start.container)
 
         async with aclosing(self._kubelets.exec(endpoint, _with_first(forwarded, requests))) as responses:
@@ -320,11 +318,11 @@ class ContainerStreams:
                 yield response
 
     async def attach(self, request: AttachRequest) -> AsyncGenerator[bytes, None]:
-        pod = self._pod(request.namespace, request.name, request.uid)
+        pod = self._find_pod(request.namespace, request.name, request.uid)
         forwarded = AttachRequest()
         forwarded.CopyFrom(request)
         forwarded.uid, forwarded.container = pod.metadata.uid, kubelets.choose_container(pod, request.container)
-        endpoint = self._endpoint(pod)
+        endpoint = self._find_endpoint(pod)
         kubelets.check_executable(pod, forwarded.container, "attach to")
         async with aclosing(self._kubelets.attach(endpoint, forwarded)) as responses:
             async for response in responses:
@@ -336,16 +334,16 @@ class ContainerStreams:
         start = first.start
         if not 0 <= start.port <= MAX_PORT:
             raise Rejected(errors.bad_request(f"start.port: Invalid value: {start.port}: must be between 1 and {MAX_PORT}"))
-        pod = self._pod(start.namespace, start.name, start.uid)
+        pod = self._find_pod(start.namespace, start.name, start.uid)
         forwarded = PortForwardRequest(start=start)
         forwarded.start.uid = pod.metadata.uid
-        endpoint = self._endpoint(pod)
+        endpoint = self._find_endpoint(pod)
         kubelets.check_forwardable(pod)
         async with aclosing(self._kubelets.port_forward(endpoint, _with_first(forwarded, requests))) as responses:
             async for response in responses:
                 yield response
 
-    def _pod(self, namespace: str, name: str, uid: str) -> Pod:
+    def _find_pod(self, namespace: str, name: str, uid: str) -> Pod:
         entry = self._pods.get(PODS.key(namespace or DEFAULT_NAMESPACE, name))
         if entry is None:
             raise Rejected(errors.not_found(PODS, name))
@@ -353,7 +351,7 @@ class ContainerStreams:
             raise Rejected(errors.uid_mismatch(PODS, name, uid, entry.obj.metadata.uid))
         return entry.obj
 
-    def _endpoint(self, pod: Pod) -> KubeletEndpoint:
+    def _find_endpoint(self, pod: Pod) -> KubeletEndpoint:
         """Return the endpoint of the pod's kubelet. Raises Rejected."""
         name = pod.spec.nodeName
         if not name:
@@ -454,7 +452,8 @@ class EvictionHandler:
             [eviction for eviction in evictions if isinstance(eviction, _ValidEviction)], now, dry_run
         )
         deletions = [
-            eviction if isinstance(eviction, Refusal) else self._deletion(eviction, refusals, now) for eviction in evictions
+            eviction if isinstance(eviction, Refusal) else self._build_deletion(eviction, refusals, now)
+            for eviction in evictions
         ]
         return await self._pods.mutate(deletions, dry_run=dry_run)
 
@@ -464,7 +463,7 @@ class EvictionHandler:
         ]
         budgets = [entry.obj for selection in selections for entry in self._cached_budgets.select(selection)]
         protections = defaultdict[str, list[ParsedBudget]](list)
-        for result in await apply_in_slices(protection, budgets, self._clock):
+        for result in await apply_in_slices(parse_budget, budgets, self._clock):
             protections[result.budget.metadata.namespace].append(result)
         return protections
 
@@ -508,7 +507,7 @@ class EvictionHandler:
             refusals.update((PODS.key(each.budget.metadata.namespace, name), refusal) for name in left)
         return refusals
 
-    def _deletion(self, eviction: _ValidEviction, refusals: Mapping[str, Refusal], now: float) -> Mutation[Pod] | Refusal:
+    def _build_deletion(self, eviction: _ValidEviction, refusals: Mapping[str, Refusal], now: float) -> Mutation[Pod] | Refusal:
         refusal = refusals.get(PODS.key_of(eviction.pod)) if eviction.budget is not None else None
         return refusal or delete_pod_mutation(
             self._pods.strategy, eviction.pod, eviction.options, spared=eviction.spared, now=now

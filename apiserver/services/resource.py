@@ -23,7 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pinnace.api.core_v1_pb2 import Event, Namespace
 from pinnace.api.events_pb2 import CreateEventBatchRequest
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ListOptions, ObjectMeta
 from pinnace.api.namespaces_pb2 import UpdateNamespaceRequest
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, EVENTS, Object, Resource
@@ -74,6 +74,12 @@ APPLY_ATTEMPTS = 8
 """Attempts to apply to an object that other clients create and delete at the same time."""
 _GONE = ("NotFound", "UIDMismatch")
 """Reasons for the refusal of a delete of a listed object that is deleted already."""
+MAX_LENGTH = 64 << 10
+"""Maximum length of a field selector in characters. `kubectl apply` selects 200 objects by name."""
+MAX_WATCHED = 1000
+"""Maximum number of values in the field and label selectors of a watch."""
+_HINT = "select fewer objects at once, or all objects and filter them"
+NAME = "NAME"
 
 
 class NamedObject(Protocol):
@@ -177,7 +183,7 @@ class ResourceService(Generic[T]):
                 action_on(self._version, "create"),
                 ActionTarget(self._resource.home(request.namespace), request.name),
             )
-            await self._authorizer.authorize(by.user, action, lambda target=target: (target,))  # type: ignore[misc]
+            await self._authorizer.authorize(by.user, action, lambda target=target: (target,))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             outcomes = await self.store.create_applied(request, by)
             if not _is_refused_with(outcomes, "AlreadyExists"):
                 if isinstance(outcomes[0], WriteResult):
@@ -355,16 +361,9 @@ def _delete_request(metadata: ObjectMeta, options: DeleteOptions) -> DeleteReque
 def _parse_revision(text: str) -> int:
     if not text:
         return 0
-    if (revision := natural(text)) is None:
+    if (revision := parse_natural(text)) is None:
         raise Rejected(errors.bad_request(f'resourceVersion: Invalid value: "{text[:32]}"'))
     return revision
-
-
-MAX_LENGTH = 64 << 10
-"""Maximum length of a field selector in characters. `kubectl apply` selects 200 objects by name."""
-MAX_WATCHED = 1000
-"""Maximum number of values in the field and label selectors of a watch."""
-_HINT = "select fewer objects at once, or all objects and filter them"
 
 
 def parse_selectors(
@@ -442,9 +441,6 @@ class NamespaceService(ResourceService[Namespace]):
             if resource.namespaced and resource is not EVENTS
         )
         return not built_in and not any(cache.count(namespace) for cache in self._all.custom_caches())
-
-
-NAME = "NAME"
 
 
 class TablesService:

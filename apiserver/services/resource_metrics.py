@@ -135,7 +135,9 @@ class NodeMetricsService:
                 asked.nodes.append(node.metadata.name)
         answers, warnings = await self._surveyor.ask(survey, read_timeout(context))
         by_name = {node_metrics.metadata.name: node_metrics for answer in answers for node_metrics in answer.nodes}
-        return NodeMetricsList(metadata=page.metadata, items=_found(page.items, by_name, _name), warnings=warnings)
+        return NodeMetricsList(
+            metadata=page.metadata, items=_match_metrics(page.items, by_name, _object_name), warnings=warnings
+        )
 
 
 class PodMetricsService:
@@ -153,10 +155,10 @@ class PodMetricsService:
                 asked.pods.append(pod.metadata.uid)
         answers, warnings = await self._surveyor.ask(survey, read_timeout(context))
         by_uid = {pod_metrics.metadata.uid: pod_metrics for answer in answers for pod_metrics in answer.pods}
-        return PodMetricsList(metadata=page.metadata, items=_found(page.items, by_uid, _uid), warnings=warnings)
+        return PodMetricsList(metadata=page.metadata, items=_match_metrics(page.items, by_uid, _object_uid), warnings=warnings)
 
 
-def _found(objs: Iterable[Any], metrics: Mapping[str, Any], key: Callable[[Any], str]) -> Iterable[Any]:
+def _match_metrics(objs: Iterable[Any], metrics: Mapping[str, Any], key: Callable[[Any], str]) -> Iterable[Any]:
     """Yield the metrics of the objects, in their order, with the objects' names and labels."""
     for obj in objs:
         if (each := metrics.get(key(obj))) is not None:
@@ -165,9 +167,9 @@ def _found(objs: Iterable[Any], metrics: Mapping[str, Any], key: Callable[[Any],
             yield each
 
 
-def _name(obj: Any) -> str:
+def _object_name(obj: Any) -> str:
     return str(obj.metadata.name)
 
 
-def _uid(obj: Any) -> str:
+def _object_uid(obj: Any) -> str:
     return str(obj.metadata.uid)

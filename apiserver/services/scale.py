@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pinnace.api.autoscaling_v1_pb2 import Scale
-from pinnace.api.codec import IGNORE, STRICT, readable, to_dict
-from pinnace.api.patch import PatchError, parse, patched
+from pinnace.api.codec import IGNORE, STRICT, decode_valid_part, to_dict
+from pinnace.api.patch import PatchError, apply_any_patch, parse
 from pinnace.api.resources import Object
 from pinnace.api.selectors import from_message
 from pinnace.api.status import Violation
@@ -33,14 +33,14 @@ _METADATA = ("name", "namespace", "uid", "resourceVersion")
 
 class ScaledService(ResourceService[T]):
     async def get_scale(self, request: GetRequest, context: Context) -> bytes:
-        return self._encoded(await self.get(request, context))
+        return self._encode_scale(await self.get(request, context))
 
     async def update_scale(self, request: UpdateScaleRequest, context: Context) -> bytes:
         metadata = request.object.metadata
         return await self._update_scale(request, "update", metadata, lambda old: request.object, context)
 
     async def patch_scale(self, request: PatchRequest, context: Context) -> bytes:
-        return await self._update_scale(request, "patch", request, self._patching(request), context)
+        return await self._update_scale(request, "patch", request, self._scale_patcher(request), context)
 
     async def _update_scale(
         self, request: Any, verb: str, named: Any, change: Callable[[Scale], Scale], context: Context
@@ -55,11 +55,11 @@ class ScaledService(ResourceService[T]):
             return WriteAttributes(by, UPDATE, self._resource, new, old, SCALE, (API_VERSION, KIND))
 
         writing = self.store.modify_reviewed(
-            named.namespace, named.name, SCALE, request_of, lambda present, scale: self._with(present.obj, scale), by
+            named.namespace, named.name, SCALE, request_of, lambda present, scale: self._apply_scale(present.obj, scale), by
         )
-        return self._encoded(require_single_outcome(await self.audit_write(by, verb, "scale", [named], writing)).encoded)
+        return self._encode_scale(require_single_outcome(await self.audit_write(by, verb, "scale", [named], writing)).encoded)
 
-    def _with(self, obj: T, scale: Scale) -> T:
+    def _apply_scale(self, obj: T, scale: Scale) -> T:
         """Return the object with the replicas, and the preconditions of the Scale. Raises Rejected."""
         replicas = scale.spec.replicas
         if replicas < 0:
@@ -76,7 +76,7 @@ class ScaledService(ResourceService[T]):
         """Set the replicas in place. Raises Rejected."""
         obj.spec.replicas = replicas
 
-    def _patching(self, request: PatchRequest) -> Callable[[Scale], Scale]:
+    def _scale_patcher(self, request: PatchRequest) -> Callable[[Scale], Scale]:
         """Return a function that returns the patched Scale. Both functions raise Rejected."""
         if request.type not in (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON) or request.subresource:
             raise Rejected(errors.bad_request("type: expected MERGE, STRATEGIC_MERGE or JSON, without a subresource"))
@@ -87,7 +87,7 @@ class ScaledService(ResourceService[T]):
 
         def apply(old: Scale) -> Scale:
             try:
-                form = patched(_TYPE | to_dict(old), request.type, patch)
+                form = apply_any_patch(_TYPE | to_dict(old), request.type, patch)
             except PatchError as error:
                 raise Rejected(errors.invalid(self._resource, request.name, [Violation("patch", str(error))])) from None
             return self._read(form, old, request)
@@ -98,7 +98,7 @@ class ScaledService(ResourceService[T]):
         """Decode a patched Scale. Raises Rejected."""
         if not isinstance(form, Mapping) or any(form.get(name) != value for name, value in _TYPE.items()):
             raise Rejected(errors.bad_request(f"the patched object is not a {KIND} of {API_VERSION}"))
-        scale, problems = readable(Scale, {name: value for name, value in form.items() if name not in _TYPE})
+        scale, problems = decode_valid_part(Scale, {name: value for name, value in form.items() if name not in _TYPE})
         if wrong := [Violation(problem.field, problem.message) for problem in problems if not problem.unknown]:
             raise Rejected(errors.invalid(self._resource, request.name, wrong))
         unknown = [f'unknown field "{problem.field}"' for problem in problems]
@@ -115,7 +115,7 @@ class ScaledService(ResourceService[T]):
             raise Rejected(errors.bad_request(f"the namespace of the object ({namespace}) does not match {place}"))
         return scale
 
-    def _encoded(self, data: bytes) -> bytes:
+    def _encode_scale(self, data: bytes) -> bytes:
         message: Any = self._resource.message
         return self._scale_of(message.FromString(data)).SerializeToString()
 

@@ -46,6 +46,15 @@ MARGIN = 0.1
 """Seconds by which peers stop before the lease expires, because clocks differ in speed."""
 STALL_THRESHOLD = 0.3
 """Delay in seconds by this server after which a peer that leaves may have moved to another server."""
+Q = TypeVar("Q")
+A = TypeVar("A")
+MAX_INBOX = 64
+"""Maximum number of received requests in the inbox. Above it, the server stops reading, and flow control stops the peer."""
+MAX_OUTBOX = 1000
+"""Maximum number of responses that wait for the peer. A peer with more is considered dead."""
+MAX_HOLDER = 253
+"""Maximum length of a holder's name in characters. It is stored in etcd and sent to other peers."""
+M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +130,6 @@ class LeaseSession:
             else:
                 self._unacknowledged_since = asked if self._latest > sequence else None
                 acknowledge(sequence)
-
-
-Q = TypeVar("Q")
-A = TypeVar("A")
-
-MAX_INBOX = 64
-"""Maximum number of received requests in the inbox. Above it, the server stops reading, and flow control stops the peer."""
-MAX_OUTBOX = 1000
-"""Maximum number of responses that wait for the peer. A peer with more is considered dead."""
-MAX_HOLDER = 253
-"""Maximum length of a holder's name in characters. It is stored in etcd and sent to other peers."""
 
 
 class StreamEvent(Enum):
@@ -310,9 +308,6 @@ async def _run_handler(stream: SessionStream[Q, A], handler: Callable[[], Awaita
         stream.end()
     finally:
         listening.cancel()
-
-
-M = TypeVar("M", bound=Message)
 
 
 def decode_record(message: type[M], value: bytes) -> M | None:

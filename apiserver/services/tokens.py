@@ -56,17 +56,17 @@ class TokensService:
         namespace = request.namespace or DEFAULT_NAMESPACE
         _check_identity(token, namespace, request.name)
         await self._cacher.wait_until_fresh(read_timeout(context))
-        account: ServiceAccount = self._object(SERVICE_ACCOUNTS, namespace, request.name)
+        account: ServiceAccount = self._find_object(SERVICE_ACCOUNTS, namespace, request.name)
         _complete(token, account, settings)
         now = self._clock.time()
         token.metadata.creationTimestamp.CopyFrom(to_time(int(now)))
         if violations := validate_token_request(token):
-            raise Rejected(_invalid("", violations))
+            raise Rejected(_invalid_token_request("", violations))
         bound = self._bound_object(token, account) if token.spec.HasField("boundObjectRef") else None
         if context.user.fleet is not None:
             self._restrict_fleet(context.user, token, bound)
         _shorten(token, settings.max_seconds)
-        claims = make_claims(token, account, bound, self._node_of(bound), int(now), new_uid(self._rng), settings)
+        claims = make_claims(token, account, bound, self._bound_node(bound), int(now), new_uid(self._rng), settings)
         token.status.token = settings.keys().sign(encode_claims(claims, settings.issuer))
         token.status.expirationTimestamp.CopyFrom(to_time(int(now) + token.spec.expirationSeconds))
         return token
@@ -83,11 +83,13 @@ class TokensService:
             raise Rejected(Refusal(Code.UNIMPLEMENTED, "NotFound", message))
         return self._settings
 
-    def _object(self, resource: Resource[Any], namespace: str, name: str) -> Any:
+    def _find_object(self, resource: Resource[Any], namespace: str, name: str) -> Any:
         entry = self._cacher.cache_of(resource).get(resource.key(namespace, name))
         if entry is None:
             refusal = errors.not_found(resource, name)
-            raise Rejected(refusal.__class__(refusal.code, refusal.reason, refusal.message, metadata=_subject(resource, name)))
+            raise Rejected(
+                refusal.__class__(refusal.code, refusal.reason, refusal.message, metadata=_error_metadata(resource, name))
+            )
         return entry.obj
 
     def _bound_object(self, token: TokenRequest, account: ServiceAccount) -> Any:
@@ -97,15 +99,15 @@ class TokensService:
         resource = _BOUND.get(reference.kind) if not group else None
         if resource is None:
             raise Rejected(errors.bad_request(f"cannot bind token to object of type {_describe_type(reference)}"))
-        bound = self._object(resource, account.metadata.namespace, reference.name)
+        bound = self._find_object(resource, account.metadata.namespace, reference.name)
         if isinstance(bound, Pod) and bound.spec.serviceAccountName != account.metadata.name:
             text = f'cannot bind token for serviceaccount "{account.metadata.name}" to pod running with different '
             raise Rejected(errors.bad_request(f"{text}serviceaccount name."))
         if reference.uID and reference.uID != bound.metadata.uid:
-            raise Rejected(_conflict(reference.kind, reference.name, _other_uid(reference.uID)))
+            raise Rejected(_conflict_refusal(reference.kind, reference.name, _other_uid(reference.uID)))
         return bound
 
-    def _node_of(self, bound: Any) -> ObjectId | None:
+    def _bound_node(self, bound: Any) -> ObjectId | None:
         """Return the node of a pod, without its UID if the node does not exist; or the bound node."""
         if isinstance(bound, Node):
             return ObjectId(bound.metadata.name, bound.metadata.uid)
@@ -118,18 +120,18 @@ class TokensService:
         """Raise Rejected unless the token is for a pod on a node of the fleet, and for an audience of its volumes."""
         reference = token.spec.boundObjectRef
         if not isinstance(bound, Pod):
-            raise Rejected(_forbidden(token, "node requested token not bound to a pod"))
+            raise Rejected(_account_forbidden(token, "node requested token not bound to a pod"))
         if not reference.uID:
-            raise Rejected(_forbidden(token, "node requested token with a pod binding without a uid"))
+            raise Rejected(_account_forbidden(token, "node requested token with a pod binding without a uid"))
         if not bound.spec.nodeName or not self._owns(user, bound.spec.nodeName):
-            raise Rejected(_forbidden(token, "node requested token bound to a pod scheduled on a different node"))
+            raise Rejected(_account_forbidden(token, "node requested token bound to a pod scheduled on a different node"))
         requested = list(token.spec.audiences)
         if len(requested) > 1:
-            raise Rejected(_forbidden(token, "node may only request 0 or 1 audiences"))
+            raise Rejected(_account_forbidden(token, "node may only request 0 or 1 audiences"))
         own = self._require_settings().audiences
         if not set(requested) <= token_audiences(bound, own):
             text = f'audience "{requested[0]}" not found in pod spec volume'
-            raise Rejected(_forbidden(token, text))
+            raise Rejected(_account_forbidden(token, text))
 
 
 def token_audiences(pod: Pod, own: Collection[str]) -> set[str]:
@@ -190,7 +192,7 @@ def _check_identity(token: TokenRequest, namespace: str, name: str) -> None:
         if given and given != own
     ]
     if violations:
-        raise Rejected(_invalid(name, violations[:1]))
+        raise Rejected(_invalid_token_request(name, violations[:1]))
 
 
 def _complete(token: TokenRequest, account: ServiceAccount, settings: TokenSettings) -> None:
@@ -198,7 +200,7 @@ def _complete(token: TokenRequest, account: ServiceAccount, settings: TokenSetti
     metadata, spec = token.metadata, token.spec
     if metadata.uid and metadata.uid != account.metadata.uid:
         text = f"the UID in the token request ({metadata.uid}) does not match the UID of the service account "
-        raise Rejected(_conflict(f"{KIND}.{GROUP}", account.metadata.name, f"{text}({account.metadata.uid})"))
+        raise Rejected(_conflict_refusal(f"{KIND}.{GROUP}", account.metadata.name, f"{text}({account.metadata.uid})"))
     if not spec.audiences:
         spec.audiences.extend(settings.audiences)
     if not spec.HasField("expirationSeconds"):
@@ -227,19 +229,19 @@ def _other_uid(given: str) -> str:
     )
 
 
-def _subject(resource: Resource[Any], name: str) -> tuple[tuple[str, str], ...]:
+def _error_metadata(resource: Resource[Any], name: str) -> tuple[tuple[str, str], ...]:
     return (("kind", resource.plural), ("name", name))
 
 
-def _invalid(name: str, violations: list[Violation]) -> Refusal:
+def _invalid_token_request(name: str, violations: list[Violation]) -> Refusal:
     message = f'{KIND}.{GROUP} "{name}" is invalid: {summarize(violations)}'
     return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(violations), metadata=(("name", name),))
 
 
-def _conflict(kind: str, name: str, why: str) -> Refusal:
+def _conflict_refusal(kind: str, name: str, why: str) -> Refusal:
     message = f'Operation cannot be fulfilled on {kind} "{name}": {why}'
     return Refusal(Code.ABORTED, "Conflict", message, metadata=((PRECONDITION_KIND, kind), ("name", name)))
 
 
-def _forbidden(token: TokenRequest, why: str) -> Refusal:
+def _account_forbidden(token: TokenRequest, why: str) -> Refusal:
     return errors.forbidden(f'serviceaccounts "{token.metadata.name}" is forbidden: {why}')

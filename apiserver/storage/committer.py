@@ -84,7 +84,7 @@ from pinnace.apiserver.storage.interface import (
     Write,
     WriteConflict,
     WriteDenied,
-    expanded,
+    expand_companions,
     failure_of,
     is_at_expected,
 )
@@ -122,6 +122,16 @@ COMMIT_SIBLINGS = 4
 """Minimum number of concurrent callers for whose next writes the committer waits."""
 TOUCH_INTERVAL = SWEEP_INTERVAL / 3
 """Seconds after which the marker of an idle pipeline is moved."""
+__all__ = [
+    "CommitOutcome",
+    "Committer",
+    "DecidedOutcomes",
+    "GuardFailed",
+    "SendGroup",
+    "WriteConflict",
+    "WriteDenied",
+    "send_directly",
+]
 
 
 class _Unresolved(Enum):
@@ -154,7 +164,7 @@ class TransactionPipeline:
 
     async def send(self, writes: Sequence[Write]) -> Answer:
         """Send one transaction. Calls must not overlap. Raises StorageError. A cancelled call makes the pipeline unusable."""
-        writes = expanded(writes)
+        writes = expand_companions(writes)
         try:
             return await self._send(writes)
         except OutOfSpace:
@@ -384,18 +394,6 @@ class _TransactionSize:
         return True
 
 
-__all__ = [
-    "CommitOutcome",
-    "Committer",
-    "DecidedOutcomes",
-    "GuardFailed",
-    "SendGroup",
-    "WriteConflict",
-    "WriteDenied",
-    "send_directly",
-]
-
-
 @dataclass(frozen=True, slots=True)
 class DecidedOutcomes:
     """The outcomes of at least one write of a group, by key. The other writes did not happen and may be sent again."""
@@ -448,7 +446,7 @@ class _InFlightGroup:
 
     def __init__(self, group: list[_CommitItem]) -> None:
         self.group = group
-        self.long_after = _now() + MAX_GROUP_DELAY
+        self.long_after = _loop_time() + MAX_GROUP_DELAY
 
 
 class _GatherState(NamedTuple):
@@ -499,7 +497,7 @@ class Committer:
             async with asyncio.TaskGroup() as transactions:
                 while True:
                     await self._wait_for_work()
-                    while self._idle and self._send_time() <= _now() and (group := self._next_group()):
+                    while self._idle and self._send_time() <= _loop_time() and (group := self._next_group()):
                         sent = _InFlightGroup(group)
                         self._in_flight.append(sent)
                         transactions.create_task(self._commit_group(sent, self._idle.pop()))
@@ -508,7 +506,7 @@ class Committer:
             for sent in self._in_flight:
                 self._settle_group(sent.group, CommitOutcomeUnknown("the server stopped before etcd responded"))
             for item in self._queue.drain():
-                item.settle(_stopping())
+                item.settle(_stopping_error())
 
     async def open_pipelines(self) -> None:
         """Start the chains before the first writes, which wait for it. If a chain fails to start, the first write starts it."""
@@ -550,14 +548,14 @@ class Committer:
         call = _CommitCall(len(writes), self._clock.monotonic() + WAIT_TIMEOUT)
         for index, write in enumerate(writes):
             self._enqueue(_CommitItem(write, call, index))
-        if not self._timed or self._send_time() <= _now():
+        if not self._timed or self._send_time() <= _loop_time():
             self._wake.set()
         return await call.future
 
     def _enqueue(self, item: _CommitItem) -> None:
         size = item.size
         if self._stopped:
-            item.settle(_stopping())
+            item.settle(_stopping_error())
         elif size > MAX_REQUEST_BYTES:
             item.settle(TooLarge(f"{item.write.key}: {size} bytes"))
         elif self._open >= MAX_OPEN or self._open_bytes + size > MAX_OPEN_BYTES:
@@ -591,7 +589,7 @@ class Committer:
             return NO_GATHERING
         callers = _callers_of([*answered, *self._queue.ready])
         expected = min(callers, self._gathering.callers)
-        return _GatherState(callers, expected if expected >= COMMIT_SIBLINGS else 0, _now() + MAX_GROUP_DELAY)
+        return _GatherState(callers, expected if expected >= COMMIT_SIBLINGS else 0, _loop_time() + MAX_GROUP_DELAY)
 
     def _next_group(self) -> list[_CommitItem]:
         """Return the next writes whose callers still wait; [] if there are none."""
@@ -647,12 +645,12 @@ def _callers_of(items: Iterable[_CommitItem]) -> int:
     return len({item.call for item in items})
 
 
-def _now() -> float:
+def _loop_time() -> float:
     """Return the time of the event loop."""
     return asyncio.get_running_loop().time()
 
 
-def _stopping() -> StorageUnavailable:
+def _stopping_error() -> StorageUnavailable:
     return StorageUnavailable("the server is stopping; try another server")
 
 

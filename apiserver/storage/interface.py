@@ -259,7 +259,7 @@ States = Mapping[str, KeyValue | None]
 """The state of some keys at one revision; None for a key that does not exist."""
 
 
-def expanded(writes: Sequence[Write]) -> Sequence[Write]:
+def expand_companions(writes: Sequence[Write]) -> Sequence[Write]:
     """Return the writes with their companions as writes of their own."""
     if not any(write.companions for write in writes):
         return writes

@@ -115,7 +115,7 @@ class ConfigurationIndex(ABC, Generic[M]):
 
     @abstractmethod
     def _match(self, target: Target) -> M:
-        """Return what concerns the writes of a target."""
+        """Return the entries that concern the writes of a target."""
 
     def reset(self, entries: Iterable[CacheEntry[Any]]) -> None:
         self._stale = True
@@ -124,7 +124,7 @@ class ConfigurationIndex(ABC, Generic[M]):
         self._stale = True
 
     def matches(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str) -> M:
-        """Return what may concern such writes, in the order of its use. Raises Rejected while it is not known."""
+        """Return the entries that may concern such writes, in the order of its use. Raises Rejected while it is not known."""
         if self._stale:
             self._compile_changes()
         if self._is_empty:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.json_codec import to_json, with_type
 from pinnace.api.names import new_uid
-from pinnace.api.patch import JsonPatchError, applied, operations
+from pinnace.api.patch import JsonPatchError, apply_json_patch, check_operations
 from pinnace.api.resources import NAMESPACES, CustomResource, Resource
 from pinnace.api.schema import List, Map, Type, type_of_resource
 from pinnace.api.structured_merge import TypeMismatch, check, merge
@@ -352,7 +352,7 @@ def _mutated(use: _Use, mutation: Mutation, change: WriteAttributes, forms: Revi
     before = json.loads(forms.obj(version))
     try:
         if mutation.patch_type == JSON_PATCH:
-            after = applied(before, operations(result))
+            after = apply_json_patch(before, check_operations(result))
         else:
             after = _merged(change, version, before, result)
         return change.obj if after == before else read_object(change, before, after, version)

@@ -17,12 +17,12 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from pinnace.api.codec import Problem, readable, revised
+from pinnace.api.codec import Problem, decode_revision, decode_valid_part
 from pinnace.api.conversion import Conversion, conversion_between
 from pinnace.api.customobjects import dump_canonical
 from pinnace.api.json_codec import to_json, with_type
 from pinnace.api.ownership import show_owners
-from pinnace.api.patch import applied, operations
+from pinnace.api.patch import apply_json_patch, check_operations
 from pinnace.api.resources import CustomResource
 from pinnace.api.status import STATUS_CODE, STATUS_DETAILS, STATUS_REASON, Code, Refusal
 from pinnace.apiserver.auth.authentication import User
@@ -296,7 +296,7 @@ def _read_patch(encoded: object) -> Sequence[Mapping[str, Any]]:
     try:
         if not isinstance(encoded, str):
             raise ValueError("illegal base64 data")
-        return operations(json.loads(base64.b64decode(encoded, validate=True)))
+        return check_operations(json.loads(base64.b64decode(encoded, validate=True)))
     except (binascii.Error, ValueError, RecursionError) as error:
         raise InvalidResponse(f"received undecodable patch in webhook response: {error}") from None
 
@@ -306,7 +306,7 @@ def apply_patch(change: WriteAttributes, form: bytes, patch: Sequence[Mapping[st
     Kubernetes. Raises ValueError."""
     before = json.loads(form)
     try:
-        after = applied(before, patch)
+        after = apply_json_patch(before, patch)
     except RecursionError:
         raise ValueError("the patch is nested too deeply") from None
     return read_object(change, before, after, api_version)
@@ -320,13 +320,13 @@ def read_object(change: WriteAttributes, before: Any, after: Any, api_version: s
         raise ValueError("the patched object is not a JSON object")
     if change.kind[1]:
         fields = {name: value for name, value in after.items() if name not in ("kind", "apiVersion")}
-        request, problems = readable(type(change.obj), fields)
+        request, problems = decode_valid_part(type(change.obj), fields)
         if wrong := [str(problem) for problem in problems if not problem.unknown]:
             raise ValueError("; ".join(wrong))
         return request
     served = conversion(change, api_version)
     shown = served.to_served(change.obj)
-    new = served.to_stored(revised(served.served, shown, before, after, _is_unknown), change.obj)
+    new = served.to_stored(decode_revision(served.served, shown, before, after, _is_unknown), change.obj)
     return restore_identity(new, change.obj, change.operation)
 
 

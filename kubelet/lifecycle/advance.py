@@ -35,6 +35,12 @@ from pinnace.kubelet.lifecycle.plan import (
 )
 from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Moment, to_past_moment
 
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
+EVICTION_GRACE = 1.0
+"""Seconds: Kubernetes' immediateEvictionGracePeriodSeconds. With 0, containers would be killed without SIGTERM."""
+Views = Mapping[str, ContainerView]
+
 
 def accept_pod(plan: PodPlan, now: Moment) -> PodState:
     return PodState(
@@ -108,14 +114,6 @@ def _container_records(status: PodStatus, plan: PodPlan, now: Moment) -> dict[st
         for container_status in (*status.initContainerStatuses, *status.containerStatuses)
         if container_status.name in attended and container_status.state.HasField("running")
     }
-
-
-DEADLINE_EXCEEDED = "DeadlineExceeded"
-DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
-EVICTION_GRACE = 1.0
-"""Seconds: Kubernetes' immediateEvictionGracePeriodSeconds. With 0, containers would be killed without SIGTERM."""
-
-Views = Mapping[str, ContainerView]
 
 
 class InitSummary(NamedTuple):
@@ -281,7 +279,7 @@ def _sync_init_containers(
 
 
 def _stop_sidecars(sidecars: Sequence[tuple[ContainerPlan, ContainerView]], ending: Ending, builder: StepBuilder) -> None:
-    """Stops the last sidecar, or all sidecars when the grace period is over."""
+    """Stop the last sidecar, or all sidecars when the grace period is over."""
     end = ending.since.monotonic + ending.grace
     in_turn = builder.now.monotonic < end
     for plan, view in reversed(sidecars[-1:] if in_turn else sidecars):

@@ -57,6 +57,10 @@ BACKOFF = 10.0
 BACKOFF_MAX = 300.0
 BACKOFF_RESET = 600.0
 """Seconds after which a running container resets its back-off."""
+MIN_GRACE = 2.0
+"""The minimum of seconds between SIGTERM and SIGKILL, also after a preStop hook that has used the grace period. A grace period
+of 0 kills immediately.
+"""
 
 
 def should_restart(plan: ContainerPlan, view: ContainerView, record: ContainerRecord | None) -> bool:
@@ -133,12 +137,6 @@ def advance_probe(plan: ProbePlan, memory: ProbeMemory, view: ContainerView, sin
 def _count_result(memory: ProbeMemory, call: CallView) -> ProbeMemory:
     run = min(memory.run, 0) - 1 if call.failure else max(memory.run, 0) + 1
     return ProbeMemory(call.number + 1, call.begun.monotonic, run)
-
-
-MIN_GRACE = 2.0
-"""The minimum of seconds between SIGTERM and SIGKILL, also after a preStop hook that has used the grace period. A grace period
-of 0 kills immediately.
-"""
 
 
 class ContainerSummary(NamedTuple):
@@ -232,7 +230,7 @@ def sync_container(builder: StepBuilder, plan: ContainerPlan, view: ContainerVie
 def restart_for_resize(
     state: PodState, plan: PodPlan, views: Mapping[str, ContainerView], names: Collection[str], now: Moment
 ) -> PodState:
-    """Restarts these running containers with their new resources."""
+    """Restart these running containers with their new resources."""
     records = dict(state.records)
     for item in (*plan.init, *plan.main):
         if item.name in names:
@@ -246,7 +244,7 @@ def restart_for_resize(
 
 
 def _restart_exited(builder: StepBuilder, plan: ContainerPlan, view: ContainerView) -> ContainerSummary:
-    """Restarts a terminated container now or later, if its policy allows it."""
+    """Restart a terminated container now or later, if its policy allows it."""
     record, exit_ = builder.records.get(plan.name), view.exit
     assert exit_ is not None
     if not should_restart(plan, view, record):
@@ -282,7 +280,7 @@ def _new_record(plan: ContainerPlan, view: ContainerView, before: ContainerRecor
 
 
 def _manage_attempt(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, ending: Ending | None) -> ContainerRecord:
-    """Runs hooks and probes of a running attempt."""
+    """Run hooks and probes of a running attempt."""
     record = builder.records.get(plan.name)
     if record is None or record.attempt != view.attempt:
         record = _new_record(plan, view, record)
@@ -373,7 +371,7 @@ def _kill_for(builder: StepBuilder, plan: ContainerPlan, which: ProbePlan, recor
 def stop_container(
     builder: StepBuilder, plan: ContainerPlan, view: ContainerView, since: float, grace: float, why: str = ""
 ) -> None:
-    """Runs the preStop hook if there is one and time remains, then stops the container with the remaining grace period.
+    """Run the preStop hook if there is one and time remains, then stop the container with the remaining grace period.
     Repeated calls only shorten the grace period.
     """
     whole = max(grace, MIN_GRACE) if grace else 0.0

@@ -92,7 +92,7 @@ def build_pod_plan(spec: PodSpec) -> PodPlan:
     grace = float(spec.terminationGracePeriodSeconds if says else wellknown.DEFAULT_GRACE_SECONDS)
     policy = spec.restartPolicy or "Always"
     init_policy = "Never" if policy == "Never" else "OnFailure"
-    main = tuple(_container(container, policy, grace) for container in spec.containers)
+    main = tuple(_plan_container(container, policy, grace) for container in spec.containers)
     init = tuple(_init_container(init_container, init_policy, grace) for init_container in spec.initContainers)
     deadline = float(spec.activeDeadlineSeconds) if spec.HasField("activeDeadlineSeconds") else None
     gates = tuple(gate.conditionType for gate in spec.readinessGates)
@@ -103,42 +103,42 @@ def build_pod_plan(spec: PodSpec) -> PodPlan:
 
 def _init_container(container: Container, policy: str, grace: float) -> ContainerPlan:
     if container.restartPolicy == "Always":
-        return _container(container, "Always", grace)._replace(sidecar=True)
+        return _plan_container(container, "Always", grace)._replace(sidecar=True)
     # No hooks or probes: validation rejects them for init containers.
-    return ContainerPlan(container.name, policy, container.image, grace=grace, resources=_resources(container))
+    return ContainerPlan(container.name, policy, container.image, grace=grace, resources=_encode_resources(container))
 
 
-def _container(container: Container, policy: str, grace: float) -> ContainerPlan:
+def _plan_container(container: Container, policy: str, grace: float) -> ContainerPlan:
     lifecycle, ports = container.lifecycle, container.ports
-    post_start = _handler(lifecycle.postStart, ports)
-    startup = _probe(CallKind.STARTUP, container.startupProbe, ports, grace)
-    readiness = _probe(CallKind.READINESS, container.readinessProbe, ports, grace)
-    liveness = _probe(CallKind.LIVENESS, container.livenessProbe, ports, grace)
+    post_start = _plan_handler(lifecycle.postStart, ports)
+    startup = _plan_probe(CallKind.STARTUP, container.startupProbe, ports, grace)
+    readiness = _plan_probe(CallKind.READINESS, container.readinessProbe, ports, grace)
+    liveness = _plan_probe(CallKind.LIVENESS, container.livenessProbe, ports, grace)
     return ContainerPlan(
         container.name,
         policy,
         container.image,
         grace=grace,
         post_start=post_start,
-        pre_stop=_handler(lifecycle.preStop, ports),
+        pre_stop=_plan_handler(lifecycle.preStop, ports),
         startup=startup,
         readiness=readiness,
         liveness=liveness,
         attended=any((post_start, startup, readiness, liveness)),
-        resources=_resources(container),
+        resources=_encode_resources(container),
     )
 
 
-def _resources(container: Container) -> bytes:
+def _encode_resources(container: Container) -> bytes:
     if not container.HasField("resources"):
         return b""
     status = ContainerStatus(allocatedResources=container.resources.requests, resources=container.resources)
     return status.SerializeToString(deterministic=True)
 
 
-def _probe(kind: CallKind, probe: Probe, ports: Sequence[ContainerPort], grace: float) -> ProbePlan | None:
+def _plan_probe(kind: CallKind, probe: Probe, ports: Sequence[ContainerPort], grace: float) -> ProbePlan | None:
     """The probe, or None. As in Kubernetes, a probe with an unknown port name has no effect."""
-    handler = _handler(probe.handler, ports)
+    handler = _plan_handler(probe.handler, ports)
     if handler is None:
         return None
     made = not isinstance(handler, HTTPGetAction | TCPSocketAction) or handler.port.intVal
@@ -154,18 +154,18 @@ def _probe(kind: CallKind, probe: Probe, ports: Sequence[ContainerPort], grace: 
     )
 
 
-def _handler(handler: ProbeHandler | LifecycleHandler, ports: Sequence[ContainerPort]) -> Handler | None:
+def _plan_handler(handler: ProbeHandler | LifecycleHandler, ports: Sequence[ContainerPort]) -> Handler | None:
     """None: there is no handler, or its kind is not supported."""
     chosen: Handler | None = next((value for _, value in handler.ListFields()), None)
     if isinstance(chosen, HTTPGetAction):
         chosen = HTTPGetAction.FromString(chosen.SerializeToString())
-        chosen.port.CopyFrom(_number(chosen.port, ports))
+        chosen.port.CopyFrom(_resolve_port(chosen.port, ports))
     elif isinstance(chosen, TCPSocketAction):
-        chosen = TCPSocketAction(host=chosen.host, port=_number(chosen.port, ports))
+        chosen = TCPSocketAction(host=chosen.host, port=_resolve_port(chosen.port, ports))
     return chosen
 
 
-def _number(port: IntOrString, ports: Sequence[ContainerPort]) -> IntOrString:
+def _resolve_port(port: IntOrString, ports: Sequence[ContainerPort]) -> IntOrString:
     """The port number; 0 if the container has no port of this name."""
     if not port.strVal:
         return port

@@ -54,7 +54,7 @@ class RuntimeByImage:
         self._uids: set[str] = set()
         """Simulated pods."""
 
-    def _of(self, uid: str) -> Runtime:
+    def _choose_for(self, uid: str) -> Runtime:
         return self._simulated if uid in self._uids else self._process
 
     def set_listener(self, notify: Callable[[str], None]) -> None:
@@ -77,32 +77,32 @@ class RuntimeByImage:
     def adopt_pod(self, pod: Pod, now: Moment) -> None:
         if self._chooser.find_unknown_image(pod):
             self._uids.add(pod.metadata.uid)
-        self._of(pod.metadata.uid).adopt_pod(pod, now)
+        self._choose_for(pod.metadata.uid).adopt_pod(pod, now)
 
     def resize_pod(self, pod: Pod) -> None:
-        self._of(pod.metadata.uid).resize_pod(pod)
+        self._choose_for(pod.metadata.uid).resize_pod(pod)
 
     def start(self, uid: str, container: str, attempt: int, now: Moment) -> None:
-        self._of(uid).start(uid, container, attempt, now)
+        self._choose_for(uid).start(uid, container, attempt, now)
 
     def stop(self, uid: str, container: str, grace: float, now: Moment) -> None:
-        self._of(uid).stop(uid, container, grace, now)
+        self._choose_for(uid).stop(uid, container, grace, now)
 
     def crash_container(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
-        self._of(uid).crash_container(uid, container, attempt, code, now)
+        self._choose_for(uid).crash_container(uid, container, attempt, code, now)
 
     def call(self, uid: str, container: str, call: ContainerCall, now: Moment) -> None:
-        self._of(uid).call(uid, container, call, now)
+        self._choose_for(uid).call(uid, container, call, now)
 
     def observe_containers(self, uid: str, now: Moment) -> Sequence[ContainerView]:
-        return self._of(uid).observe_containers(uid, now)
+        return self._choose_for(uid).observe_containers(uid, now)
 
     def remove(self, uid: str) -> None:
-        self._of(uid).remove(uid)
+        self._choose_for(uid).remove(uid)
         self._uids.discard(uid)
 
     def kill_leftovers(self, uid: str) -> None:
-        self._of(uid).kill_leftovers(uid)
+        self._choose_for(uid).kill_leftovers(uid)
 
     def retain_pods(self, nodes: Collection[str], uids: Collection[str]) -> None:
         self._process.retain_pods(nodes, uids)
@@ -121,7 +121,7 @@ class VolumesByImage:
         self._simulated = simulated
         self._chooser = chooser
 
-    def _of(self, pod: Pod) -> PodVolumeManager:
+    def _choose_for(self, pod: Pod) -> PodVolumeManager:
         return self._simulated if self._chooser.find_unknown_image(pod) else self._process
 
     def set_listener(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
@@ -133,10 +133,10 @@ class VolumesByImage:
         await self._process.run()
 
     def publish_volumes(self, pod: Pod, now: Moment) -> float:
-        return self._of(pod).publish_volumes(pod, now)
+        return self._choose_for(pod).publish_volumes(pod, now)
 
     def adopt_volumes(self, pod: Pod, now: Moment, *, started: bool) -> float:
-        return self._of(pod).adopt_volumes(pod, now, started=started)
+        return self._choose_for(pod).adopt_volumes(pod, now, started=started)
 
     def update(self, pod: Pod) -> None:
         for volumes in (self._process, self._simulated):
@@ -156,28 +156,28 @@ class StreamsByImage:
         self._simulated = simulated
         self._chooser = chooser
 
-    def _of(self, uid: str) -> Streams:
+    def _choose_for(self, uid: str) -> Streams:
         return self._process if self._chooser.is_process(uid) else self._simulated
 
     async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
-        async with aclosing(self._of(request.uid).logs(request)) as chunks:
+        async with aclosing(self._choose_for(request.uid).logs(request)) as chunks:
             async for data in chunks:
                 yield data
 
     async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
-        async with aclosing(self._of(start.uid).exec(start, stdin)) as responses:
+        async with aclosing(self._choose_for(start.uid).exec(start, stdin)) as responses:
             async for response in responses:
                 yield response
 
     async def attach(self, request: AttachRequest) -> AsyncGenerator[ExecResponse, None]:
-        async with aclosing(self._of(request.uid).attach(request)) as responses:
+        async with aclosing(self._choose_for(request.uid).attach(request)) as responses:
             async for response in responses:
                 yield response
 
     async def port_forward(
         self, start: PortForwardStart, sent: AsyncIterator[PortForwardRequest]
     ) -> AsyncGenerator[PortForwardResponse, None]:
-        async with aclosing(self._of(start.uid).port_forward(start, sent)) as responses:
+        async with aclosing(self._choose_for(start.uid).port_forward(start, sent)) as responses:
             async for response in responses:
                 yield response
 

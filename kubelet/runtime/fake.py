@@ -39,6 +39,10 @@ from pinnace.kubelet.runtime.stages import PREFIX, Behaviour, PodBehaviour, Stag
 
 KILLED = 137
 NO_STAGES = Stages(())
+ATTACH = f"{PREFIX}attach-seconds"
+"""Annotation: seconds to attach a claim of the pod to a node."""
+MOUNT = f"{PREFIX}mount-seconds"
+"""Annotation: seconds to mount the claims of the pod."""
 
 
 class _Attempt(NamedTuple):
@@ -59,12 +63,12 @@ class _Attempt(NamedTuple):
     def view(self, now: Moment) -> ContainerView:
         if self.ends is not None and now.monotonic >= self.ends.monotonic:
             exit_ = ContainerExit(self.code, min(self.starts, self.ends), self.ends, self.reason)
-            return self._view(ContainerState.EXITED, exit_.started, exit_, None, now)
+            return self._build_view(ContainerState.EXITED, exit_.started, exit_, None, now)
         if now.monotonic < self.starts.monotonic:
-            return self._view(ContainerState.CREATED, None, None, self.starts.monotonic, now)
-        return self._view(ContainerState.RUNNING, self.starts, None, self.ends.monotonic if self.ends else None, now)
+            return self._build_view(ContainerState.CREATED, None, None, self.starts.monotonic, now)
+        return self._build_view(ContainerState.RUNNING, self.starts, None, self.ends.monotonic if self.ends else None, now)
 
-    def _view(
+    def _build_view(
         self, state: ContainerState, started: Moment | None, exit_: ContainerExit | None, changes_at: float | None, now: Moment
     ) -> ContainerView:
         calls = tuple(_observe_attempt(call, now) for call in self.calls) if self.calls else ()
@@ -99,9 +103,9 @@ class FakeRuntime:
         """No effect: all changes are known in advance."""
 
     def prepare_pod(self, pod: Pod, addresses: Addresses) -> None:
-        self._pods[pod.metadata.uid] = _PodSandbox(self._script(pod))
+        self._pods[pod.metadata.uid] = _PodSandbox(self._parse_behaviour(pod))
 
-    def _script(self, pod: Pod) -> PodBehaviour:
+    def _parse_behaviour(self, pod: Pod) -> PodBehaviour:
         """Raises Unsupported."""
         behaviour = self._stages.behaviour_of(pod, self._default)
         if (declared := annotated_behaviour(pod, behaviour)) is not None:
@@ -111,7 +115,7 @@ class FakeRuntime:
     def adopt_pod(self, pod: Pod, now: Moment) -> None:
         """A simulated container is restored from its reported status. A container that ran keeps its start and end times."""
         try:
-            sandbox = _PodSandbox(self._script(pod))
+            sandbox = _PodSandbox(self._parse_behaviour(pod))
         except UnsupportedPod:  # the annotations were changed after the pod was accepted
             sandbox = _PodSandbox(self._unscripted)
         self._pods[pod.metadata.uid] = sandbox
@@ -217,25 +221,19 @@ def _resume_attempt(status: ContainerStatus, declared: Behaviour, now: Moment) -
     return _Attempt(status.name, number, ended.started, ended.finished, code, None, before, reason=ended.reason)
 
 
-ATTACH = f"{PREFIX}attach-seconds"
-"""Annotation: seconds to attach a claim of the pod to a node."""
-MOUNT = f"{PREFIX}mount-seconds"
-"""Annotation: seconds to mount the claims of the pod."""
-
-
 class PodVolumeManager(Protocol):
     def set_listener(self, report: Callable[[str, VolumeProgress], None], event: Callable[[Pod, str, str, str], None]) -> None:
-        """Sets the callbacks: `report(uid, progress)` for changes that no returned time announced, and `event(pod, type,
+        """Set the callbacks: `report(uid, progress)` for changes that no returned time announced, and `event(pod, type,
         reason, message)`. Called once, before all other methods.
         """
         ...
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         ...
 
     def publish_volumes(self, pod: Pod, now: Moment) -> float:
-        """Starts to attach and mount the volumes of the pod. Returns the monotonic time of completion. Raises Unsupported; then
+        """Start to attach and mount the volumes of the pod. Return the monotonic time of completion. Raises Unsupported; then
         there is nothing to unpublish. Infinite: unknown; the progress will be reported.
         """
         ...
@@ -251,7 +249,7 @@ class PodVolumeManager(Protocol):
         ...
 
     def unpublish_volumes(self, pod: Pod) -> None:
-        """Unmounts the volumes of a finished or deleted pod. No effect for an unknown pod."""
+        """Unmount the volumes of a finished or deleted pod. No effect for an unknown pod."""
         ...
 
 
@@ -288,11 +286,11 @@ class FakeVolumes:
         """No effect: nothing is read from the pod later."""
 
     def publish_volumes(self, pod: Pod, now: Moment) -> float:
-        return self._publish(pod, self._declared(pod), now)
+        return self._publish(pod, self._declared_delays(pod), now)
 
     def adopt_volumes(self, pod: Pod, now: Moment, *, started: bool) -> float:
         try:
-            delays = AT_ONCE if started else self._declared(pod)
+            delays = AT_ONCE if started else self._declared_delays(pod)
         except UnsupportedPod:  # the annotations were changed after the pod was accepted
             delays = AT_ONCE
         return self._publish(pod, delays, now)
@@ -308,7 +306,7 @@ class FakeVolumes:
             done = max(done, attachment.done + delays.mount, now.monotonic + delays.mount)
         return done
 
-    def _declared(self, pod: Pod) -> VolumeDelays:
+    def _declared_delays(self, pod: Pod) -> VolumeDelays:
         annotations = pod.metadata.annotations
         return VolumeDelays(
             parse_seconds(ATTACH, annotations[ATTACH]) if ATTACH in annotations else self._delays.attach,

@@ -24,6 +24,10 @@ from pinnace.api.status import Code
 from pinnace.kubelet.addresses import Addresses
 from pinnace.runtime.clock import Clock
 
+Handler: TypeAlias = ExecAction | HTTPGetAction | TCPSocketAction | GRPCAction | SleepAction
+BY_CODE = ("Completed", "Error")
+"""Reasons that follow from exit codes."""
+
 
 class Moment(NamedTuple):
     """One moment on two clocks, in seconds. Decisions use `monotonic`; `unix` is for display."""
@@ -40,7 +44,7 @@ def read_clocks(clock: Clock) -> Moment:
 
 
 def to_past_moment(unix: float, now: Moment) -> Moment:
-    """Converts a stored Unix time. Clocks may have been set since; the result is never later than now."""
+    """Convert a stored Unix time. Clocks may have been set since; the result is never later than now."""
     return Moment(now.monotonic - max(0.0, now.unix - unix), unix)
 
 
@@ -70,9 +74,6 @@ class CallKind(Enum):
     STARTUP = "Startup probe"
     READINESS = "Readiness probe"
     LIVENESS = "Liveness probe"
-
-
-Handler: TypeAlias = ExecAction | HTTPGetAction | TCPSocketAction | GRPCAction | SleepAction
 
 
 class ContainerCall(NamedTuple):
@@ -140,19 +141,19 @@ class UnsupportedPod(Exception):
 
 class Runtime(Protocol):
     def set_listener(self, notify: Callable[[str], None]) -> None:
-        """Sets the callback `notify(uid)`, which is called on the event loop for changes of a pod that no `changes_at`
+        """Set the callback `notify(uid)`, which is called on the event loop for changes of a pod that no `changes_at`
         announced. Called once, before all other methods.
         """
         ...
 
     def prepare_pod(self, pod: Pod, addresses: Addresses) -> str | None:
-        """Prepares the pod's environment. `addresses` are those that the node has allocated. Returns what users must know, for
+        """Prepare the pod's environment. `addresses` are those that the node has allocated. Return what users must know, for
         an event. Raises Unsupported; then there is nothing to remove.
         """
         ...
 
     def adopt_pod(self, pod: Pod, now: Moment) -> None:
-        """Adopts a pod that an earlier kubelet process started, and observes its remaining containers."""
+        """Adopt a pod that an earlier kubelet process started, and observe its remaining containers."""
         ...
 
     def resize_pod(self, pod: Pod) -> None:
@@ -160,21 +161,21 @@ class Runtime(Protocol):
         ...
 
     def start(self, uid: str, container: str, attempt: int, now: Moment) -> None:
-        """Starts a container of a prepared or adopted pod."""
+        """Start a container of a prepared or adopted pod."""
         ...
 
     def stop(self, uid: str, container: str, grace: float, now: Moment) -> None:
-        """Stops the container, and kills it `grace` seconds from now. After repeated calls, the earliest kill time is used. No
+        """Stop the container, and kill it `grace` seconds from now. After repeated calls, the earliest kill time is used. No
         effect after the exit. Raises OSError if the stop could not be requested; call it again.
         """
         ...
 
     def crash_container(self, uid: str, container: str, attempt: int, code: int, now: Moment) -> None:
-        """Ends this attempt, if it runs, as if it had exited by itself. The runtime uses the exit code if it can."""
+        """End this attempt, if it runs, as if it had exited by itself. The runtime uses the exit code if it can."""
         ...
 
     def call(self, uid: str, container: str, call: ContainerCall, now: Moment) -> None:
-        """Starts a hook or a probe in the latest attempt, which is running. It ends at the latest with the attempt, and
+        """Start a hook or a probe in the latest attempt, which is running. It ends at the latest with the attempt, and
         replaces an earlier call of its kind.
         """
         ...
@@ -184,26 +185,22 @@ class Runtime(Protocol):
         ...
 
     def remove(self, uid: str) -> None:
-        """Kills and forgets a pod. No effect for an unknown pod."""
+        """Kill and forget a pod. No effect for an unknown pod."""
         ...
 
     def kill_leftovers(self, uid: str) -> None:
-        """Kills the containers that an earlier kubelet process left of a pod that another process has finished since. Logs are
+        """Kill the containers that an earlier kubelet process left of a pod that another process has finished since. Logs are
         kept. No effect if nothing runs.
         """
         ...
 
     def retain_pods(self, nodes: Collection[str], uids: Collection[str]) -> None:
-        """These are all pods of these nodes. Kills containers of other pods, which were deleted while no kubelet ran."""
+        """These are all pods of these nodes. Kill containers of other pods, which were deleted while no kubelet ran."""
         ...
 
     def close(self) -> None:
-        """Stops observing. Containers continue, and another runtime adopts them. Calls are ended."""
+        """Stop observing. Containers continue, and another runtime adopts them. Calls are ended."""
         ...
-
-
-BY_CODE = ("Completed", "Error")
-"""Reasons that follow from exit codes."""
 
 
 def reported_exit(state: ContainerStateMessage, now: Moment) -> ContainerExit | None:

@@ -144,10 +144,10 @@ class SimulatedStreams:
         return ContainerLog(default_lines(image) if lines is None else lines, values, started, pod.metadata.uid, attempt)
 
     async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
-        snapshot = self._running(start.uid, start.container, start.name)
+        snapshot = self._find_running_pod(start.uid, start.container, start.name)
         if start.check:
             return
-        with self._session():
+        with self._count_session():
             machine = SimulatedMachine(snapshot, start.container, self._clock.time)
             io = CommandIo(self._clock, terminal=start.tty, has_input=start.stdin)
             shell = Shell(machine, io, PROGRAMS, BUILTINS)
@@ -165,7 +165,7 @@ class SimulatedStreams:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, shell: Shell, start: ExecStart, io: CommandIo) -> int:
-        """Runs the command, and ends the output."""
+        """Run the command, and end the output."""
         command = asyncio.ensure_future(shell.run_program(start.command))
         deadline = asyncio.ensure_future(self._clock.sleep(SESSION_SECONDS))
         container = asyncio.ensure_future(self._until_stopped(start))
@@ -184,19 +184,19 @@ class SimulatedStreams:
         return code
 
     async def _until_stopped(self, start: ExecStart) -> None:
-        """Waits for the end of the container."""
-        attempt = self._attempt(start.uid, start.container)
-        while attempt is not None and attempt == self._attempt(start.uid, start.container):
+        """Wait for the end of the container."""
+        attempt = self._running_attempt(start.uid, start.container)
+        while attempt is not None and attempt == self._running_attempt(start.uid, start.container):
             await self._clock.sleep(POLL)
 
-    def _attempt(self, uid: str, container: str) -> int | None:
+    def _running_attempt(self, uid: str, container: str) -> int | None:
         """The number of the running attempt. None: the container does not run."""
         snapshot = self._find_pod(uid)
         view = snapshot.view(container) if snapshot is not None else None
         return view.attempt if view is not None and view.state is ContainerState.RUNNING else None
 
     async def attach(self, request: AttachRequest) -> AsyncGenerator[ExecResponse, None]:
-        snapshot = self._running(request.uid, request.container, request.name)
+        snapshot = self._find_running_pod(request.uid, request.container, request.name)
         if request.check:
             return
         log, ended = self._open_log(snapshot, request.container, previous=False)
@@ -213,7 +213,7 @@ class SimulatedStreams:
         snapshot = self._pod(start.uid, start.name)
         if not start.port:
             return
-        with self._session():
+        with self._count_session():
             page = HttpPage(lambda method, path: self._describe(snapshot, start.port, method, path), self._clock.time)
             yield PortForwardResponse()
             while not page.closed:
@@ -252,15 +252,15 @@ class SimulatedStreams:
             raise StreamError(Code.NOT_FOUND, f'pod "{name}" is not on the nodes of this kubelet, or its node is off')
         return snapshot
 
-    def _running(self, uid: str, container: str, name: str) -> PodSnapshot:
+    def _find_running_pod(self, uid: str, container: str, name: str) -> PodSnapshot:
         """Raises StreamError."""
         snapshot = self._pod(uid, name)
-        if self._attempt(uid, container) is None:
+        if self._running_attempt(uid, container) is None:
             raise _bad_request(f'container "{container}" in pod "{name}" is not running')
         return snapshot
 
     @contextmanager
-    def _session(self) -> Iterator[None]:
+    def _count_session(self) -> Iterator[None]:
         """Raises StreamError."""
         if self._sessions >= MAX_SESSIONS:
             message = f"this kubelet already runs {MAX_SESSIONS} commands and forwarded connections; close some, or try later"

@@ -34,11 +34,11 @@ class HttpPage:
         for start in range(0, len(data), MAX_HEAD):
             if self.closed:
                 break
-            self._feed(data[start : start + MAX_HEAD])
+            self._feed_bytes(data[start : start + MAX_HEAD])
         answers, self._answers = bytes(self._answers), bytearray()
         return answers
 
-    def _feed(self, data: bytes) -> None:
+    def _feed_bytes(self, data: bytes) -> None:
         if self._head >= 0:
             self._head += len(data)
         try:
@@ -46,10 +46,10 @@ class HttpPage:
         except httptools.HttpParserUpgrade:  # the request was answered; what follows is another protocol
             self.closed = True
         except httptools.HttpParserError:
-            self._answer(HTTPStatus.BAD_REQUEST, "the request is not HTTP/1.1\n", keep_alive=False)
+            self._write_answer(HTTPStatus.BAD_REQUEST, "the request is not HTTP/1.1\n", keep_alive=False)
         if self._head > MAX_HEAD and not self.closed:
             text = f"the head of the request exceeds {MAX_HEAD} bytes\n"
-            self._answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text, keep_alive=False)
+            self._write_answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text, keep_alive=False)
 
     def on_message_begin(self) -> None:
         self._url = b""
@@ -66,13 +66,13 @@ class HttpPage:
             return
         method, keep_alive = self._parser.get_method().decode("ascii", "replace"), self._parser.should_keep_alive()
         if method not in ("GET", "HEAD"):
-            self._answer(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed: use GET\n", keep_alive=keep_alive)
+            self._write_answer(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed: use GET\n", keep_alive=keep_alive)
             return
         path = self._url.decode("ascii", "replace")
         text = self._describe(method, path)
-        self._answer(HTTPStatus.OK, text, keep_alive=keep_alive, has_body=method == "GET")
+        self._write_answer(HTTPStatus.OK, text, keep_alive=keep_alive, has_body=method == "GET")
 
-    def _answer(self, status: HTTPStatus, text: str, *, keep_alive: bool, has_body: bool = True) -> None:
+    def _write_answer(self, status: HTTPStatus, text: str, *, keep_alive: bool, has_body: bool = True) -> None:
         body = text.encode()
         lines = [
             f"HTTP/1.1 {status.value} {status.phrase}",

@@ -27,6 +27,12 @@ LONGEST_TEXT = 1024
 PLACEHOLDERS = ("container", "pod", "namespace", "image", "node", "ip", "host", "number", "time")
 _PLACEHOLDER = re.compile(r"\{([a-z]+)(?::([^{}]*))?\}")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
+_NGINX = (
+    "/docker-entrypoint.sh: Configuration complete; ready for start up",
+    '{time:%Y/%m/%d %H:%M:%S} [notice] 1#1: using the "epoll" event method',
+    "{time:%Y/%m/%d %H:%M:%S} [notice] 1#1: start worker processes",
+)
+_ACCESS = '{host} - - [{time:%d/%b/%Y:%H:%M:%S +0000}] "GET / HTTP/1.1" 200 615 "-" "curl/8.7.1"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +63,6 @@ def validate_log_text(text: str) -> str:
 
 STARTED = SimulatedLogLine("container {container} of pod {namespace}/{pod} started (image {image})")
 GENERIC = (STARTED, SimulatedLogLine("container {container}: heartbeat {number}", interval=10))
-_NGINX = (
-    "/docker-entrypoint.sh: Configuration complete; ready for start up",
-    '{time:%Y/%m/%d %H:%M:%S} [notice] 1#1: using the "epoll" event method',
-    "{time:%Y/%m/%d %H:%M:%S} [notice] 1#1: start worker processes",
-)
-_ACCESS = '{host} - - [{time:%d/%b/%Y:%H:%M:%S +0000}] "GET / HTTP/1.1" 200 615 "-" "curl/8.7.1"'
 DEFAULTS: Mapping[str, Sequence[SimulatedLogLine]] = {
     "nginx": (STARTED, *map(SimulatedLogLine, _NGINX), SimulatedLogLine(_ACCESS, interval=15, jitter=12)),
     "httpd": (

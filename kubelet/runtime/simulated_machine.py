@@ -59,7 +59,7 @@ class SimulatedMachine:
         self.directory = posixpath.normpath(f"/{self.container.workingDir}") if self.container.workingDir else "/"
         self.missing_variables: list[str] = []
         """The variables whose ConfigMap or Secret is not read."""
-        self.environment = self._environment()
+        self.environment = self._container_environment()
         self._files = self._computed_files()
         self._mounts = {posixpath.normpath(mount.mountPath): mount.name for mount in self.container.volumeMounts}
 
@@ -79,20 +79,20 @@ class SimulatedMachine:
         """The command of the first process, as far as it is known."""
         return " ".join((*self.container.command, *self.container.args)) or self.container.image
 
-    def _environment(self) -> Mapping[str, str]:
+    def _container_environment(self) -> Mapping[str, str]:
         path = ":".join(reversed(PROGRAM_FOLDERS))
         variables = {"PATH": path, "HOME": "/root", "HOSTNAME": self.hostname, "TERM": "xterm"}
         if self.container.envFrom:
             self.missing_variables.append("envFrom")
         for variable in self.container.env:
-            value = self._value(variable, variables)
+            value = self._variable_value(variable, variables)
             if value is None:
                 self.missing_variables.append(variable.name)
             else:
                 variables[variable.name] = value
         return variables
 
-    def _value(self, variable: EnvVar, variables: Mapping[str, str]) -> str | None:
+    def _variable_value(self, variable: EnvVar, variables: Mapping[str, str]) -> str | None:
         """None: the value is in an object that kubelets do not read."""
         if not variable.HasField("valueFrom"):
             return _REFERENCE.sub(lambda found: variables.get(found[1], found[0]) if found[1] else "$", variable.value)
@@ -164,12 +164,12 @@ class SimulatedMachine:
 
     def _refuse_mounted(self, path: str) -> None:
         """Raises SimulatedFileError for a path in a volume that kubelets do not read."""
-        for mount in self._above(path):
+        for mount in self._parent_paths(path):
             if (name := self._mounts.get(mount)) is not None and (kind := self._kind_of_volume(name)) != "emptyDir":
                 raise SimulatedFileError(f'simulated containers do not read the volume "{name}" ({kind})')
 
     @staticmethod
-    def _above(path: str) -> Iterator[str]:
+    def _parent_paths(path: str) -> Iterator[str]:
         while True:
             yield path
             if path == "/":

@@ -143,13 +143,13 @@ async def _bracket(shell: Shell, arguments: Sequence[str]) -> int:
 
 async def _id(shell: Shell, arguments: Sequence[str]) -> int:
     user, group = shell.machine.user, shell.machine.group
-    short = {"-u": str(user), "-g": str(group), "-un": _name(user), "-gn": _name(group)}
+    short = {"-u": str(user), "-g": str(group), "-un": _user_name(user), "-gn": _user_name(group)}
     named = f"uid={user}{_in_brackets(user)} gid={group}{_in_brackets(group)} groups={group}{_in_brackets(group)}"
     await shell.io.write(f"{short.get(' '.join(arguments), named)}\n")
     return 0
 
 
-def _name(number: int) -> str:
+def _user_name(number: int) -> str:
     return "root" if number == 0 else str(number)
 
 
@@ -158,13 +158,13 @@ def _in_brackets(number: int) -> str:
 
 
 async def _whoami(shell: Shell, arguments: Sequence[str]) -> int:
-    await shell.io.write(f"{_name(shell.machine.user)}\n")
+    await shell.io.write(f"{_user_name(shell.machine.user)}\n")
     return 0
 
 
 async def _ps(shell: Shell, arguments: Sequence[str]) -> int:
     rows = ((1, shell.machine.main_command), (7, " ".join(("ps", *arguments))))
-    user = _name(shell.machine.user)
+    user = _user_name(shell.machine.user)
     lines = [f"{number:>5} {user:<8}  0:00 {command}\n" for number, command in rows]
     await shell.io.write("PID   USER     TIME  COMMAND\n" + "".join(lines))
     return 0

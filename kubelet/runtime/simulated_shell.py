@@ -104,7 +104,7 @@ class Shell:
         return {name: value for name, value in self.variables.items() if name in self.exported}
 
     async def run_program(self, words: Sequence[str]) -> int:
-        """Runs a command without a shell, as exec does: an unknown program is an error of the container runtime."""
+        """Run a command without a shell, as exec does: an unknown program is an error of the container runtime."""
         name = self._program_name(words[0])
         if name is None:
             problem, code = self._why_not_executable(words[0])
@@ -114,7 +114,7 @@ class Shell:
         return await self._call(name, words[1:])
 
     async def run_script(self, text: str) -> int:
-        """Runs a text, as `sh -c` does. Returns the exit code of the last command."""
+        """Run a text, as `sh -c` does. Return the exit code of the last command."""
         try:
             await self.run_line(text)
         except ShellExit as exit_:
@@ -122,7 +122,7 @@ class Shell:
         return self.code
 
     async def run_input(self) -> int:
-        """Runs the lines of the input, with a prompt in a terminal. A terminal survives errors and Ctrl-C."""
+        """Run the lines of the input, with a prompt in a terminal. A terminal survives errors and Ctrl-C."""
         terminal = self.io.terminal
         while True:
             try:
@@ -146,14 +146,14 @@ class Shell:
             for operator, text in split_commands(line):
                 if (operator == "&&" and self.code) or (operator == "||" and not self.code):
                     continue
-                words = self._words(text)
+                words = self._split_words(text)
                 if words:
                     self.code = await self.run_words(words)
         except ShellSyntaxError as error:
             await self.io.write_error(f"sh: {error}\n")
             self.code = 2
 
-    def _words(self, text: str) -> list[str]:
+    def _split_words(self, text: str) -> list[str]:
         variables = {**self.variables, "?": str(self.code), "$": "1", "0": "sh"}
         expanded = expand_variables(text, variables)
         if len(expanded) > LONGEST_LINE:
@@ -167,17 +167,17 @@ class Shell:
         for count, word in enumerate(words):
             assignment = _ASSIGNMENT.fullmatch(word)
             if assignment is None:
-                return await self._run_with(dict(self._assignments(words[:count])), words[count:])
-        self.variables.update(self._assignments(words))
+                return await self._run_with(dict(self._parse_assignments(words[:count])), words[count:])
+        self.variables.update(self._parse_assignments(words))
         return 0
 
-    def _assignments(self, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    def _parse_assignments(self, words: Sequence[str]) -> Iterator[tuple[str, str]]:
         for word in words:
             name, _, value = word.partition("=")
             yield name, value
 
     async def _run_with(self, assigned: Mapping[str, str], words: Sequence[str]) -> int:
-        """Runs a command with additional variables."""
+        """Run a command with additional variables."""
         name = words[0]
         if name in KEYWORDS:
             raise ShellSyntaxError(f'"{name}" is not supported in simulated containers')
@@ -202,10 +202,10 @@ class Shell:
 
     async def _call(self, name: str, arguments: Sequence[str]) -> int:
         if name in SHELLS:
-            return await self._shell(arguments)
+            return await self._run_nested_shell(arguments)
         return await self._programs[name](self, arguments)
 
-    async def _shell(self, arguments: Sequence[str]) -> int:
+    async def _run_nested_shell(self, arguments: Sequence[str]) -> int:
         if self._depth == DEEPEST:
             await self.io.write_error("sh: Resource temporarily unavailable\n")
             return 1
@@ -264,7 +264,7 @@ def split_commands(text: str) -> list[Command]:
                 raise ShellSyntaxError(f'syntax error: unexpected "{result}"')
             skip = index + len(result)
         elif not quote and (character in "|<>&()`" or pair == "$("):
-            raise ShellSyntaxError(_unsupported(text, index))
+            raise ShellSyntaxError(_unsupported_message(text, index))
         else:
             current += character
     if current.strip():
@@ -274,7 +274,7 @@ def split_commands(text: str) -> list[Command]:
     return commands
 
 
-def _unsupported(line: str, index: int) -> str:
+def _unsupported_message(line: str, index: int) -> str:
     if line[index] == ">":
         target = line[index:].lstrip("> ").partition(" ")[0].rstrip(";&|")
         return f"can't create {target or 'a file'}: simulated containers have no writable files"
@@ -284,20 +284,20 @@ def _unsupported(line: str, index: int) -> str:
 
 
 def expand_variables(text: str, variables: Mapping[str, str]) -> str:
-    """Replaces variables, so that shlex.split returns the words of a shell. Raises ShellSyntaxError."""
+    """Replace variables, so that shlex.split returns the words of a shell. Raises ShellSyntaxError."""
     result: list[str] = []
     skip = 0
     for index, character, quote in _walk_quoted(text):
         if index < skip:
             continue
         if character == "`" and quote not in ("'", "\\"):
-            raise ShellSyntaxError(_unsupported(text, index))
+            raise ShellSyntaxError(_unsupported_message(text, index))
         if quote == "escape" and text[index + 1 : index + 2] in ("$", "`"):
             continue  # these two characters mean nothing to shlex
         if character != "$" or quote in ("'", "\\"):
             result.append(character)
             continue
-        name, end = _variable(text, index)
+        name, end = _parse_variable(text, index)
         skip = end
         if not name:
             result.append("$")
@@ -313,7 +313,7 @@ def expand_variables(text: str, variables: Mapping[str, str]) -> str:
     return "".join(result)
 
 
-def _variable(text: str, index: int) -> tuple[str, int]:
+def _parse_variable(text: str, index: int) -> tuple[str, int]:
     """The name after a dollar sign, and the end of the reference. An empty name: it is no reference."""
     rest = text[index + 1 : index + 2]
     if rest == "(":

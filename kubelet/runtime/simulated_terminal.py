@@ -38,7 +38,7 @@ class TerminalLine:
         self._sequence = b""  # the beginning of an escape sequence
 
     def feed(self, key: bytes) -> tuple[bytes | None, bytes]:
-        """One byte. Returns the input that is complete now, which is empty for Ctrl-D on an empty line; and the echo."""
+        """One byte. Return the input that is complete now, which is empty for Ctrl-D on an empty line; and the echo."""
         if self._sequence or key == ESCAPE:
             self._sequence += key
             is_last = key not in b"[O" if len(self._sequence) == 2 else b"@" <= key <= b"~" and key != b"["
@@ -46,28 +46,28 @@ class TerminalLine:
                 self._sequence = b""
             return None, b""
         if key in (b"\r", b"\n"):
-            return self._take() + b"\n", b"\r\n"
+            return self._take_line() + b"\n", b"\r\n"
         if key == END:
-            return self._take(), b""
+            return self._take_line(), b""
         if key in ERASE:
             return None, self._erase()
         if key == KILL:
-            shown = len(self._take().decode("utf-8", "replace"))
+            shown = len(self._take_line().decode("utf-8", "replace"))
             return None, b"\b \b" * shown
         if key == INTERRUPT:
-            self._take()
+            self._take_line()
             return None, b"^C\r\n"
         if key < b" " or len(self._line) >= MAX_INPUT:
             return None, b""
         self._line += key
         return None, key
 
-    def _take(self) -> bytes:
+    def _take_line(self) -> bytes:
         line, self._line = bytes(self._line), bytearray()
         return line
 
     def _erase(self) -> bytes:
-        """Removes the last character of UTF-8."""
+        """Remove the last character of UTF-8."""
         while self._line:
             if self._line.pop() & 0xC0 != 0x80:
                 return b"\b \b"
@@ -90,14 +90,14 @@ class CommandIo:
         self._written = 0
 
     async def pump(self, stdin: AsyncIterator[bytes]) -> None:
-        """Reads the client's input until its end."""
+        """Read the client's input until its end."""
         async for data in stdin:
             for start in range(0, len(data), CHUNK):
-                await self._feed(data[start : start + CHUNK])
+                await self._feed_input(data[start : start + CHUNK])
         self._ended = True
         self._changed.set()
 
-    async def _feed(self, data: bytes) -> None:
+    async def _feed_input(self, data: bytes) -> None:
         if not self.terminal:
             while self._pending >= MAX_INPUT:
                 self._changed.clear()
@@ -124,7 +124,7 @@ class CommandIo:
         self._changed.set()
 
     async def _wait(self) -> None:
-        """Waits for a change of the input. Raises Interrupted."""
+        """Wait for a change of the input. Raises Interrupted."""
         self._raise_interrupt()
         self._changed.clear()
         await self._changed.wait()

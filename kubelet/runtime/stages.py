@@ -48,6 +48,34 @@ from pinnace.kubelet.runtime.simulated_log import SimulatedLogLine, validate_log
 
 PREFIX = "pinnace.io/"
 N = TypeVar("N", int, float)
+_OF_INIT = frozenset({"start_seconds", "stop_seconds"})
+"""Fields that apply to init containers, too."""
+SETS = ("fast", "realistic", "chaos")
+"""The predefined sets."""
+VERSIONS = ("kwok.x-k8s.io/v1alpha1", "pinnace.io/v1alpha1")
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_MOST_MILLISECONDS = 10**10
+_NEVER = "never"
+MAX_LOGS = 32
+"""Lines in the `logs` of a stage."""
+LEAST_INTERVAL = 100
+"""Milliseconds between two lines."""
+_SHOWN = 100
+"""Maximum length of a field's name in messages."""
+_KEYED = re.compile(r"\.metadata\.(labels|annotations)\[\"([^\"]+)\"\]")
+_READERS: Mapping[str, Callable[[Pod], Sequence[str]]] = {
+    ".metadata.name": lambda pod: [pod.metadata.name],
+    ".metadata.namespace": lambda pod: [pod.metadata.namespace],
+    ".metadata.ownerReferences.[].kind": lambda pod: [owner.kind for owner in pod.metadata.ownerReferences],
+    ".spec.nodeName": lambda pod: [pod.spec.nodeName],
+    ".spec.restartPolicy": lambda pod: [pod.spec.restartPolicy],
+    ".spec.priorityClassName": lambda pod: [pod.spec.priorityClassName] if pod.spec.priorityClassName else [],
+    ".spec.schedulerName": lambda pod: [pod.spec.schedulerName],
+}
+"""Keys of matchExpressions, besides labels and annotations."""
+Where = tuple[str | int, ...]
+_MISSING = object()
+"""Placeholder for a missing required field that has been reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +99,6 @@ class Behaviour:
 
 _FIELDS = {PREFIX + field.name.replace("_", "-"): field.name for field in fields(Behaviour)}
 """Annotation -> field of Behaviour."""
-_OF_INIT = frozenset({"start_seconds", "stop_seconds"})
-"""Fields that apply to init containers, too."""
 
 
 class PodBehaviour:
@@ -96,7 +122,7 @@ def annotated_behaviour(pod: Pod, default: Behaviour) -> PodBehaviour | None:
         if key.startswith(PREFIX):
             what, _, name = key.partition(".io/")[2].partition(".")
             if field := _FIELDS.get(PREFIX + what):
-                (single.setdefault(name, {}) if name else common)[field] = _value(key, field, text)
+                (single.setdefault(name, {}) if name else common)[field] = _read_annotation_value(key, field, text)
     behaviour = replace(default, **common) if common else default
     named = {name: replace(behaviour, **declared) for name, declared in single.items()}
     for container in pod.spec.initContainers:
@@ -109,16 +135,16 @@ def annotated_behaviour(pod: Pod, default: Behaviour) -> PodBehaviour | None:
 
 def parse_seconds(annotation: str, text: str) -> float:
     """Raises Unsupported."""
-    return _number(annotation, text, float, math.inf, "seconds, such as 1.5")
+    return _read_number(annotation, text, float, math.inf, "seconds, such as 1.5")
 
 
-def _value(annotation: str, field: str, text: str) -> float | int:
+def _read_annotation_value(annotation: str, field: str, text: str) -> float | int:
     if field.endswith("code"):
-        return _number(annotation, text, int, 256, "a number from 0 to 255")
+        return _read_number(annotation, text, int, 256, "a number from 0 to 255")
     return parse_seconds(annotation, text)
 
 
-def _number(annotation: str, text: str, kind: Callable[[str], N], limit: float, words: str) -> N:
+def _read_number(annotation: str, text: str, kind: Callable[[str], N], limit: float, words: str) -> N:
     try:
         value = kind(text)
     except ValueError:
@@ -239,38 +265,9 @@ class Stages:
 
 
 def _choose_by_weight(candidates: Sequence[Stage], chance: Random) -> Stage:
-    """Selects by weight; without weights, all stages are equally likely."""
+    """Select by weight; without weights, all stages are equally likely."""
     weights = [stage.weight for stage in candidates]
     return chance.choices(candidates, weights if any(weights) else None)[0]
-
-
-SETS = ("fast", "realistic", "chaos")
-"""The predefined sets."""
-VERSIONS = ("kwok.x-k8s.io/v1alpha1", "pinnace.io/v1alpha1")
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
-_MOST_MILLISECONDS = 10**10
-_NEVER = "never"
-MAX_LOGS = 32
-"""Lines in the `logs` of a stage."""
-LEAST_INTERVAL = 100
-"""Milliseconds between two lines."""
-_SHOWN = 100
-"""Maximum length of a field's name in messages."""
-_KEYED = re.compile(r"\.metadata\.(labels|annotations)\[\"([^\"]+)\"\]")
-_READERS: Mapping[str, Callable[[Pod], Sequence[str]]] = {
-    ".metadata.name": lambda pod: [pod.metadata.name],
-    ".metadata.namespace": lambda pod: [pod.metadata.namespace],
-    ".metadata.ownerReferences.[].kind": lambda pod: [owner.kind for owner in pod.metadata.ownerReferences],
-    ".spec.nodeName": lambda pod: [pod.spec.nodeName],
-    ".spec.restartPolicy": lambda pod: [pod.spec.restartPolicy],
-    ".spec.priorityClassName": lambda pod: [pod.spec.priorityClassName] if pod.spec.priorityClassName else [],
-    ".spec.schedulerName": lambda pod: [pod.spec.schedulerName],
-}
-"""Keys of matchExpressions, besides labels and annotations."""
-
-Where = tuple[str | int, ...]
-_MISSING = object()
-"""Placeholder for a missing required field that has been reported."""
 
 
 class StagesError(Exception):
@@ -278,7 +275,7 @@ class StagesError(Exception):
 
 
 def load_stages(name: str) -> Stages:
-    """Reads a set by its name, or a file. Raises StagesError."""
+    """Read a set by its name, or a file. Raises StagesError."""
     if name in SETS:
         return parse_stages(files("pinnace.kubelet.runtime").joinpath("sets", f"{name}.yaml").read_text("utf-8"), name)
     try:
@@ -322,150 +319,154 @@ class _StageReader:
         self.problems: list[tuple[Where, str]] = []
 
     def stage(self, data: Any) -> Stage:
-        whole = self._fields(data, (), ("apiVersion", "kind", "metadata", "spec"), needed=("apiVersion", "kind", "spec"))
-        self._among(whole, ("apiVersion",), VERSIONS)
-        self._among(whole, ("kind",), ("Stage",))
-        metadata = self._fields(whole.get("metadata", {}), ("metadata",), ("name",))
-        spec = self._fields(
+        whole = self._read_fields(data, (), ("apiVersion", "kind", "metadata", "spec"), needed=("apiVersion", "kind", "spec"))
+        self._check_choice(whole, ("apiVersion",), VERSIONS)
+        self._check_choice(whole, ("kind",), ("Stage",))
+        metadata = self._read_fields(whole.get("metadata", {}), ("metadata",), ("name",))
+        spec = self._read_fields(
             whole.get("spec", _MISSING),
             ("spec",),
             ("resourceRef", "selector", "weight", "delay", "next", "logs"),
             needed=("resourceRef",),
         )
-        reference = self._fields(
+        reference = self._read_fields(
             spec.get("resourceRef", _MISSING), ("spec", "resourceRef"), ("apiGroup", "kind"), needed=("kind",)
         )
-        self._among(reference, ("spec", "resourceRef", "kind"), ("Pod",))
-        self._among(reference, ("spec", "resourceRef", "apiGroup"), ("v1", ""))
+        self._check_choice(reference, ("spec", "resourceRef", "kind"), ("Pod",))
+        self._check_choice(reference, ("spec", "resourceRef", "apiGroup"), ("v1", ""))
         what: StageTransition | None = None
         code, never = 0, False
         if "logs" not in spec:
-            what, code, never = self._next(spec.get("next", _MISSING), ("spec", "next"))
+            what, code, never = self._read_transition(spec.get("next", _MISSING), ("spec", "next"))
         for name in ("next", "delay"):
             if "logs" in spec and name in spec:
-                self._problem(("spec", name), "cannot be combined with logs")
+                self._add_problem(("spec", name), "cannot be combined with logs")
         if spec and not {"next", "logs"} & spec.keys():
-            self._problem(("spec", "next"), "is missing; a stage has next or logs")
+            self._add_problem(("spec", "next"), "is missing; a stage has next or logs")
         return Stage(
             str(metadata.get("name", "")),
             what,
-            self._selector(spec.get("selector", {}), ("spec", "selector")),
-            self._number(spec.get("weight", 0), ("spec", "weight"), 10**6),
-            self._delay(spec.get("delay", {}), ("spec", "delay")),
+            self._read_selector(spec.get("selector", {}), ("spec", "selector")),
+            self._read_number(spec.get("weight", 0), ("spec", "weight"), 10**6),
+            self._read_delay(spec.get("delay", {}), ("spec", "delay")),
             code,
             never,
-            self._logs(spec["logs"], ("spec", "logs")) if "logs" in spec else (),
+            self._read_logs(spec["logs"], ("spec", "logs")) if "logs" in spec else (),
         )
 
-    def _logs(self, data: Any, at: Where) -> Sequence[SimulatedLogLine]:
+    def _read_logs(self, data: Any, at: Where) -> Sequence[SimulatedLogLine]:
         if not isinstance(data, list) or not 0 < len(data) <= MAX_LOGS:
-            self._problem(at, f"expected a list of 1 to {MAX_LOGS} lines")
+            self._add_problem(at, f"expected a list of 1 to {MAX_LOGS} lines")
             return ()
         return [self._log_line(each, (*at, index)) for index, each in enumerate(data)]
 
     def _log_line(self, data: Any, at: Where) -> SimulatedLogLine:
         """`text`, and for a repeated line its interval."""
-        result = self._fields(data, at, ("text", "intervalMilliseconds", "jitterMilliseconds", "container"), needed=("text",))
+        result = self._read_fields(
+            data, at, ("text", "intervalMilliseconds", "jitterMilliseconds", "container"), needed=("text",)
+        )
         text, container = str(result.get("text", "")), str(result.get("container", ""))
         if "text" in result and (problem := validate_log_text(text)):
-            self._problem((*at, "text"), problem)
-        interval = self._number(result.get("intervalMilliseconds", 0), (*at, "intervalMilliseconds"), _MOST_MILLISECONDS)
-        jitter = self._number(result.get("jitterMilliseconds", 0), (*at, "jitterMilliseconds"), interval)
+            self._add_problem((*at, "text"), problem)
+        interval = self._read_number(result.get("intervalMilliseconds", 0), (*at, "intervalMilliseconds"), _MOST_MILLISECONDS)
+        jitter = self._read_number(result.get("jitterMilliseconds", 0), (*at, "jitterMilliseconds"), interval)
         if "intervalMilliseconds" in result and interval < LEAST_INTERVAL:
-            self._problem((*at, "intervalMilliseconds"), f"expected at least {LEAST_INTERVAL}")
+            self._add_problem((*at, "intervalMilliseconds"), f"expected at least {LEAST_INTERVAL}")
         return SimulatedLogLine(text, interval / 1000, jitter / 1000, container)
 
-    def _next(self, data: Any, at: Where) -> tuple[StageTransition, int, bool]:
+    def _read_transition(self, data: Any, at: Where) -> tuple[StageTransition, int, bool]:
         """Exactly one thing: `start: {}`, `exit: {code: 1}`, or `exit: never`."""
-        result = self._fields(data, at, tuple(StageTransition))
+        result = self._read_fields(data, at, tuple(StageTransition))
         if len(result) != 1:
             if data is not _MISSING:
-                self._problem(at, f"expected exactly one of {', '.join(StageTransition)}")
+                self._add_problem(at, f"expected exactly one of {', '.join(StageTransition)}")
             return StageTransition.START, 0, False
         ((name, value),) = result.items()
         transition = StageTransition(name)
         if value == _NEVER:
             return transition, 0, True
-        details = self._fields(
+        details = self._read_fields(
             value if value is not None else {}, (*at, name), ("code",) if transition is StageTransition.EXIT else ()
         )
-        return transition, self._number(details.get("code", 0), (*at, name, "code"), 255), False
+        return transition, self._read_number(details.get("code", 0), (*at, name, "code"), 255), False
 
-    def _delay(self, data: Any, at: Where) -> tuple[float, float]:
-        result = self._fields(data, at, ("durationMilliseconds", "jitterDurationMilliseconds"))
-        least = self._number(result.get("durationMilliseconds", 0), (*at, "durationMilliseconds"), _MOST_MILLISECONDS)
-        most = self._number(
+    def _read_delay(self, data: Any, at: Where) -> tuple[float, float]:
+        result = self._read_fields(data, at, ("durationMilliseconds", "jitterDurationMilliseconds"))
+        least = self._read_number(result.get("durationMilliseconds", 0), (*at, "durationMilliseconds"), _MOST_MILLISECONDS)
+        most = self._read_number(
             result.get("jitterDurationMilliseconds", least), (*at, "jitterDurationMilliseconds"), _MOST_MILLISECONDS
         )
         if most < least:
-            self._problem((*at, "jitterDurationMilliseconds"), f"{most} is less than durationMilliseconds, {least}")
+            self._add_problem((*at, "jitterDurationMilliseconds"), f"{most} is less than durationMilliseconds, {least}")
         return least / 1000, most / 1000
 
-    def _selector(self, data: Any, at: Where) -> StageSelector:
-        result = self._fields(data, at, ("matchLabels", "matchAnnotations", "matchExpressions"))
+    def _read_selector(self, data: Any, at: Where) -> StageSelector:
+        result = self._read_fields(data, at, ("matchLabels", "matchAnnotations", "matchExpressions"))
         raw = result.get("matchExpressions", [])
         if not isinstance(raw, list):
-            self._problem((*at, "matchExpressions"), "expected a list")
+            self._add_problem((*at, "matchExpressions"), "expected a list")
             raw = []
-        expressions = [self._expression(each, (*at, "matchExpressions", index)) for index, each in enumerate(raw)]
+        expressions = [self._read_expression(each, (*at, "matchExpressions", index)) for index, each in enumerate(raw)]
         return StageSelector(
-            self._texts(result.get("matchLabels", {}), (*at, "matchLabels")),
-            self._texts(result.get("matchAnnotations", {}), (*at, "matchAnnotations")),
+            self._read_texts(result.get("matchLabels", {}), (*at, "matchLabels")),
+            self._read_texts(result.get("matchAnnotations", {}), (*at, "matchAnnotations")),
             tuple(expression for expression in expressions if expression is not None),
         )
 
-    def _expression(self, data: Any, at: Where) -> SelectorExpression | None:
+    def _read_expression(self, data: Any, at: Where) -> SelectorExpression | None:
         before = len(self.problems)
-        result = self._fields(data, at, ("key", "operator", "values"), needed=("key", "operator"))
-        self._among(result, (*at, "operator"), OPERATORS)
+        result = self._read_fields(data, at, ("key", "operator", "values"), needed=("key", "operator"))
+        self._check_choice(result, (*at, "operator"), OPERATORS)
         values = result.get("values", [])
         if not isinstance(values, list) or any(not isinstance(value, str) for value in values):
-            self._problem((*at, "values"), "expected a list of strings")
+            self._add_problem((*at, "values"), "expected a list of strings")
         elif bool(values) != (result.get("operator") in ("In", "NotIn")):
-            self._problem((*at, "values"), "required for In and NotIn, and invalid for other operators")
+            self._add_problem((*at, "values"), "required for In and NotIn, and invalid for other operators")
         read = _field_reader(str(result.get("key", "")))
         if read is None:
             some = '.metadata.labels["KEY"], .metadata.annotations["KEY"]'
-            self._problem((*at, "key"), f"not supported; expected {some}, {', '.join(_READERS)}")
+            self._add_problem((*at, "key"), f"not supported; expected {some}, {', '.join(_READERS)}")
         if read is None or len(self.problems) > before:
             return None
         return SelectorExpression(read, result["operator"], frozenset(values))
 
-    def _fields(self, data: Any, at: Where, allowed: Sequence[str], *, needed: Sequence[str] = ()) -> Mapping[str, Any]:
+    def _read_fields(self, data: Any, at: Where, allowed: Sequence[str], *, needed: Sequence[str] = ()) -> Mapping[str, Any]:
         """Those that are known."""
         if data is _MISSING:
             return {}
         if not isinstance(data, dict):
-            self._problem(at, f"expected fields ({', '.join(allowed)})" if allowed else "expected {}")
+            self._add_problem(at, f"expected fields ({', '.join(allowed)})" if allowed else "expected {}")
             return {}
         for name in data:
             if name not in allowed:
                 there = f"there are {', '.join(allowed)}" if allowed else "there are no fields here"
-                self._problem((*at, name), f"not supported; {there}")
+                self._add_problem((*at, name), f"not supported; {there}")
         for name in needed:
             if name not in data:
-                self._problem((*at, name), "is missing")
+                self._add_problem((*at, name), "is missing")
         return {name: value for name, value in data.items() if name in allowed}
 
-    def _texts(self, data: Any, at: Where) -> Mapping[str, str]:
+    def _read_texts(self, data: Any, at: Where) -> Mapping[str, str]:
         if not isinstance(data, dict) or any(not isinstance(value, str) for value in data.values()):
-            self._problem(at, "expected a map of strings")
+            self._add_problem(at, "expected a map of strings")
             return {}
         return data
 
-    def _number(self, value: Any, at: Where, most: int) -> int:
+    def _read_number(self, value: Any, at: Where, most: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-            self._problem(at, f"expected a whole number from 0 to {most}")
+            self._add_problem(at, f"expected a whole number from 0 to {most}")
             return 0
         return value
 
-    def _among(self, data: Mapping[str, Any], at: Where, allowed: Sequence[str]) -> None:
+    def _check_choice(self, data: Mapping[str, Any], at: Where, allowed: Sequence[str]) -> None:
         """The last step of the path, if it is present, must have one of these values."""
         name = at[-1]
         if name in data and data[str(name)] not in allowed:
-            self._problem(at, f'"{data[str(name)]}" is not supported; expected {" or ".join(item for item in allowed if item)}')
+            self._add_problem(
+                at, f'"{data[str(name)]}" is not supported; expected {" or ".join(item for item in allowed if item)}'
+            )
 
-    def _problem(self, at: Where, message: str) -> None:
+    def _add_problem(self, at: Where, message: str) -> None:
         self.problems.append((at, message))
 
 

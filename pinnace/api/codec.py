@@ -11,9 +11,9 @@ their parent. Absent and empty fields are omitted, except for fields whose prese
 second.
 
 Fields that this version of the messages does not define are kept as bytes (protobuf's unknown fields). They are not validated
-or defaulted, and JSON does not contain them. `revised` changes an object by its JSON form and keeps them. To find hidden
-fields, it compares the old object with the object that is decoded from the old object's JSON form. Equal parts hide nothing.
-(Comparing the JSON of each part took a second for an object with 10,000 parts.)
+or defaulted, and JSON does not contain them. `decode_revision` changes an object by its JSON form and keeps them. To
+find hidden fields, it compares the old object with the object that is decoded from the old object's JSON form. Equal parts hide
+nothing. (Comparing the JSON of each part took a second for an object with 10,000 parts.)
 """
 
 import difflib
@@ -62,74 +62,12 @@ INLINED = frozenset(
 """Message fields that are inlined in JSON: their fields appear in the parent (`json:",inline"` in Go)."""
 EMBEDDED = frozenset({"pinnace.apps.v1.StatefulSetSpec.volumeClaimTemplates"})
 """Fields with objects, which have apiVersion and kind in JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field by its JSON name. `parents`: the names of the inlined messages that contain it. `value`: the value type of a
-    map."""
-
-    descriptor: FieldDescriptor
-    parents: tuple[str, ...]
-    value: FieldDescriptor | None
-    name: str
-    """The name in protobuf."""
-    is_list: bool
-    values: "_Values"
-    """How the value, or each item of a list or map, is read."""
-
-
-class _Values(NamedTuple):
-    """The type of a value: a message, a message that is one JSON value (`scalar`), or a primitive. The properties of
-    descriptors are slow."""
-
-    of: FieldDescriptor
-    is_message: bool
-    scalar: Scalar | None
-    primitive: Callable[[object], str | int | bytes] | None
-
-    @classmethod
-    def read_as(cls, of: FieldDescriptor) -> "_Values":
-        if of.message_type is None:
-            return cls(of, False, None, primitive_reader(of))
-        return cls(of, True, SCALARS.get(of.message_type.full_name), None)
-
-
 OWNERSHIP = "pinnace.meta.v1.ObjectMeta.ownership"
 """The field of metadata that is not part of Kubernetes' API, and has no JSON form. See pinnace.api.ownership."""
-
-
-@cache  # one entry per message type
-def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
-    """Return the fields of a message by JSON name, including the fields of inlined messages."""
-    fields: dict[str, Field] = {}
-    for descriptor in message_type.fields:
-        if descriptor.full_name == OWNERSHIP:
-            continue
-        if descriptor.full_name in INLINED and descriptor.message_type is not None:
-            for name, inner in fields_of(descriptor.message_type).items():
-                fields[name] = replace(inner, parents=(descriptor.name, *inner.parents))
-        else:
-            value = map_value(descriptor)
-            values = _Values.read_as(value or descriptor)
-            fields[descriptor.json_name] = Field(descriptor, (), value, descriptor.name, descriptor.is_repeated, values)
-    return fields
-
-
-def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
-    """Return the value type of a map field, or None if the field is not a map."""
-    entry = field.message_type
-    if entry is None or not entry.GetOptions().map_entry:
-        return None
-    return entry.fields_by_name["value"]
-
-
 MAX_HINTS = 10
 """The maximum number of unknown fields of an object for which a similar name is suggested. A search takes about 0.1 ms."""
-
 M = TypeVar("M", bound=Message)
 T = TypeVar("T", bound=Object)
-
 SHOWN_WHEN_ZERO = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionNames": ("plural", "kind"),
     "pinnace.apiextensions.v1.CustomResourceDefinitionVersion": ("served", "storage"),
@@ -174,6 +112,63 @@ SHOWN_WHEN_ZERO = {
 _KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in (*ALL, EVENTS_V1)}
 _SECRET = "pinnace.core.v1.Secret"
 _FIRST = {"apiVersion": 0, "kind": 1, "metadata": 2}
+_REQUIRED = "Required."
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field by its JSON name. `parents`: the names of the inlined messages that contain it. `value`: the value type of a
+    map."""
+
+    descriptor: FieldDescriptor
+    parents: tuple[str, ...]
+    value: FieldDescriptor | None
+    name: str
+    """The name in protobuf."""
+    is_list: bool
+    values: "_Values"
+    """How the value, or each item of a list or map, is read."""
+
+
+class _Values(NamedTuple):
+    """The type of a value: a message, a message that is one JSON value (`scalar`), or a primitive. The properties of
+    descriptors are slow."""
+
+    of: FieldDescriptor
+    is_message: bool
+    scalar: Scalar | None
+    primitive: Callable[[object], str | int | bytes] | None
+
+    @classmethod
+    def read_as(cls, of: FieldDescriptor) -> "_Values":
+        if of.message_type is None:
+            return cls(of, False, None, primitive_reader(of))
+        return cls(of, True, SCALARS.get(of.message_type.full_name), None)
+
+
+@cache  # one entry per message type
+def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
+    """Return the fields of a message by JSON name, including the fields of inlined messages."""
+    fields: dict[str, Field] = {}
+    for descriptor in message_type.fields:
+        if descriptor.full_name == OWNERSHIP:
+            continue
+        if descriptor.full_name in INLINED and descriptor.message_type is not None:
+            for name, inner in fields_of(descriptor.message_type).items():
+                fields[name] = replace(inner, parents=(descriptor.name, *inner.parents))
+        else:
+            value = map_value(descriptor)
+            values = _Values.read_as(value or descriptor)
+            fields[descriptor.json_name] = Field(descriptor, (), value, descriptor.name, descriptor.is_repeated, values)
+    return fields
+
+
+def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
+    """Return the value type of a map field, or None if the field is not a map."""
+    entry = field.message_type
+    if entry is None or not entry.GetOptions().map_entry:
+        return None
+    return entry.fields_by_name["value"]
 
 
 class MapKey(str):
@@ -259,14 +254,14 @@ def as_written(obj: Message | Object, data: Mapping[str, Any]) -> dict[str, Any]
 
     Zero, empty and null fields of the data are included. Absent and unknown fields are not."""
     said = {name: data[name] for name in ("apiVersion", "kind") if name in data}
-    return said | _written(cast(Message, obj), data)
+    return said | _write_names(cast(Message, obj), data)
 
 
 @overload
-def readable(target: Resource[T], data: object, path: FieldPath = ()) -> tuple[T, Sequence[Problem]]: ...
+def decode_valid_part(target: Resource[T], data: object, path: FieldPath = ()) -> tuple[T, Sequence[Problem]]: ...
 @overload
-def readable(target: type[M], data: object, path: FieldPath = ()) -> tuple[M, Sequence[Problem]]: ...
-def readable(target: Any, data: object, path: FieldPath = ()) -> Any:
+def decode_valid_part(target: type[M], data: object, path: FieldPath = ()) -> tuple[M, Sequence[Problem]]: ...
+def decode_valid_part(target: Any, data: object, path: FieldPath = ()) -> Any:
     """Decode the valid part of an object. Return the object and the problems. Invalid values are skipped; invalid messages are
     empty."""
     return _read(target, data, path)
@@ -310,7 +305,7 @@ def write_value(field: FieldDescriptor, value: Any) -> Any:
     return scalar.write(value) if scalar else _write(value)
 
 
-def _written(message: Message, data: Mapping[str, Any]) -> dict[str, Any]:
+def _write_names(message: Message, data: Mapping[str, Any]) -> dict[str, Any]:
     fields = fields_of(message.DESCRIPTOR)
     return {name: _field_written(message, fields[name], value) for name, value in data.items() if name in fields}
 
@@ -332,7 +327,7 @@ def _field_written(message: Message, field: Field, data: Any) -> Any:
 def _value_written(of: FieldDescriptor, value: Any, data: Any) -> Any:
     if data is None or of.message_type is None or of.message_type.full_name in SCALARS:
         return write_value(of, value)
-    return as_written(value, data) if of.full_name in EMBEDDED else _written(value, data)
+    return as_written(value, data) if of.full_name in EMBEDDED else _write_names(value, data)
 
 
 class _Reader:
@@ -344,15 +339,15 @@ class _Reader:
 
     def fill(self, message: Message, data: object, path: FieldPath) -> None:
         if type(data) is not dict and not isinstance(data, Mapping):
-            self._wrong(path, f"expected an object, got {kind_of(data)}")
+            self._add_problem(path, f"expected an object, got {kind_of(data)}")
             return
         fields = fields_of(message.DESCRIPTOR)
         for name, value in data.items():
             field = fields.get(name)
             if field is None:
-                self.problems.append(Problem((*path, str(name)), self._unknown(str(name), fields), unknown=True))
+                self.problems.append(Problem((*path, str(name)), self._unknown_field_message(str(name), fields), unknown=True))
             elif value is not None:
-                self._field(message, field, value, (*path, name))
+                self._read_field(message, field, value, (*path, name))
 
     def without_type(self, resource: Resource[Any], data: object, path: FieldPath) -> object:
         """Return the data of an object without apiVersion and kind. They must match if they are present."""
@@ -367,7 +362,7 @@ class _Reader:
         """Return a custom object. Unknown fields are problems, but stay in the object: the API server removes them."""
         obj = CustomObject()
         if not isinstance(data, Mapping):
-            self._wrong(path, f"expected an object, got {kind_of(data)}")
+            self._add_problem(path, f"expected an object, got {kind_of(data)}")
             return obj
         form = dict(data)
         for name, default in (("apiVersion", resource.api_version), ("kind", resource.kind)):
@@ -375,58 +370,58 @@ class _Reader:
             if isinstance(value, str):
                 setattr(obj, name, value)
             else:
-                self._wrong((*path, name), f"expected a string, got {kind_of(value)}")
+                self._add_problem((*path, name), f"expected a string, got {kind_of(value)}")
         obj.metadata.SetInParent()
         if (metadata := form.pop("metadata", None)) is not None:
             self.fill(obj.metadata, metadata, (*path, "metadata"))
         try:
             obj.content = write_content(form)
         except ValueError:
-            self._wrong(path, "not valid Unicode")
+            self._add_problem(path, "not valid Unicode")
         if resource.schema is not None:
             unknown = resource.schema.find_unknown_fields(form)
             self.problems += [Problem((*path, field), "unknown field", unknown=True) for field in unknown]
         return obj
 
-    def _field(self, message: Message, field: Field, value: object, path: FieldPath) -> None:
+    def _read_field(self, message: Message, field: Field, value: object, path: FieldPath) -> None:
         for parent in field.parents:
             message = getattr(message, parent)
         name, values = field.name, field.values
         if field.value is not None:
-            self._map(getattr(message, name), values, value, path)
+            self._read_map(getattr(message, name), values, value, path)
         elif field.is_list:
             self._list(getattr(message, name), values, value, path)
         elif values.is_message:
             child = getattr(message, name)
             child.SetInParent()
-            self._message(child, values, value, path)
-        elif (result := self._primitive(values, value, path)) is not None:
+            self._read_message(child, values, value, path)
+        elif (result := self._read_primitive(values, value, path)) is not None:
             setattr(message, name, result)
 
-    def _map(self, target: Any, values: _Values, value: object, path: FieldPath) -> None:
+    def _read_map(self, target: Any, values: _Values, value: object, path: FieldPath) -> None:
         if type(value) is not dict and not isinstance(value, Mapping):
-            self._wrong(path, _without_value(values.of, f"expected an object, got {kind_of(value)}"))
+            self._add_problem(path, _without_value(values.of, f"expected an object, got {kind_of(value)}"))
             return
         for key, item in value.items():
             where = (*path, MapKey(key))
             if not isinstance(key, str):
-                self._wrong(where, f"expected a string as the key, got {kind_of(key)}; put it in quotes")
+                self._add_problem(where, f"expected a string as the key, got {kind_of(key)}; put it in quotes")
             elif values.is_message:
-                self._message(target[key], values, item, where)
-            elif (result := self._primitive(values, item, where)) is not None:
+                self._read_message(target[key], values, item, where)
+            elif (result := self._read_primitive(values, item, where)) is not None:
                 target[key] = result
 
     def _list(self, target: Any, values: _Values, value: object, path: FieldPath) -> None:
         if type(value) is not list and (isinstance(value, str) or not isinstance(value, Sequence)):
-            self._wrong(path, f"expected a list, got {kind_of(value)}")
+            self._add_problem(path, f"expected a list, got {kind_of(value)}")
             return
         for index, item in enumerate(value):
             if values.is_message:
-                self._message(target.add(), values, item, (*path, index))
-            elif (result := self._primitive(values, item, (*path, index))) is not None:
+                self._read_message(target.add(), values, item, (*path, index))
+            elif (result := self._read_primitive(values, item, (*path, index))) is not None:
                 target.append(result)
 
-    def _message(self, message: Message, values: _Values, value: object, path: FieldPath) -> None:
+    def _read_message(self, message: Message, values: _Values, value: object, path: FieldPath) -> None:
         if value is None:  # an item of a list or map
             if isinstance(message, Quantity):
                 message.string = "0"
@@ -439,9 +434,9 @@ class _Reader:
         try:
             values.scalar.read(message, value)
         except ValueError as error:
-            self._wrong(path, str(error))
+            self._add_problem(path, str(error))
 
-    def _primitive(self, values: _Values, value: object, path: FieldPath) -> str | int | bytes | None:
+    def _read_primitive(self, values: _Values, value: object, path: FieldPath) -> str | int | bytes | None:
         """Return the value, or None if it is invalid. The value of null, as an item of a list or map, is zero."""
         if value is None:
             return zero_primitive(values.of)
@@ -449,10 +444,10 @@ class _Reader:
         try:
             return values.primitive(value)
         except ValueError as error:
-            self._wrong(path, _without_value(values.of, str(error)))
+            self._add_problem(path, _without_value(values.of, str(error)))
             return None
 
-    def _unknown(self, name: str, fields: Mapping[str, Field]) -> str:
+    def _unknown_field_message(self, name: str, fields: Mapping[str, Field]) -> str:
         """Return the error for an unknown field. It suggests a similar name if there is one."""
         if not self._hints or len(name) > 3 * max(map(len, fields), default=0):  # too long to be similar to a known name
             return "unknown field"
@@ -461,7 +456,7 @@ class _Reader:
         close = difflib.get_close_matches(name.lower(), by_lower, n=1)
         return f'unknown field; did you mean "{by_lower[close[0]]}"?' if close else "unknown field"
 
-    def _wrong(self, path: FieldPath, message: str) -> None:
+    def _add_problem(self, path: FieldPath, message: str) -> None:
         self.problems.append(Problem(path, message))
 
 
@@ -478,7 +473,7 @@ def says_more(message: Message) -> bool:
     return len(UnknownFieldSet(message)) > 0
 
 
-def revised(
+def decode_revision(
     resource: Resource[T],
     old: T,
     form: Mapping[str, Any],
@@ -491,17 +486,17 @@ def revised(
     identity (`merge.key_of`). Invalid values of `old` that the data does not correct are kept and not reported. Raises
     CodecError for all other problems, except those that `ignored` accepts.
     """
-    new, result = readable(resource, data)
+    new, result = decode_valid_part(resource, data)
     problems = [problem for problem in result if not ignored(problem)]
     if isinstance(resource, CustomResource):
         _refuse(problems, frozenset())
         return new
-    shown, before = readable(resource, form)
+    shown, before = decode_valid_part(resource, form)
     known = frozenset(before)
     _refuse(problems, known)
     _restore(cast(Message, new), cast(Message, old), cast(Message, shown))
     if problems:  # moved values are not matched with their old position
-        _refuse(readable(resource, to_dict(new))[1], known)
+        _refuse(decode_valid_part(resource, to_dict(new))[1], known)
     return new
 
 
@@ -520,7 +515,7 @@ def _restore(new: Message, old: Message, shown: Message) -> None:
         new.MergeFrom(unknown_fields(old))
     for field, before in old.ListFields():
         if field.message_type is not None:
-            for into, was, as_shown in _pairs(field, new, before, getattr(shown, field.name)):
+            for into, was, as_shown in _match_messages(field, new, before, getattr(shown, field.name)):
                 _restore(into, was, as_shown)
 
 
@@ -539,7 +534,9 @@ def unknown_fields(message: Message) -> Message:
     return rest
 
 
-def _pairs(field: FieldDescriptor, new: Message, before: Any, shown: Any) -> Iterator[tuple[Message, Message, Message]]:
+def _match_messages(
+    field: FieldDescriptor, new: Message, before: Any, shown: Any
+) -> Iterator[tuple[Message, Message, Message]]:
     """Yield matching messages of a field: in the new object, in the old object, and in the old object decoded from JSON."""
     after = getattr(new, field.name)
     value = map_value(field)
@@ -547,12 +544,12 @@ def _pairs(field: FieldDescriptor, new: Message, before: Any, shown: Any) -> Ite
         if value.message_type is not None:
             yield from ((after[key], was, shown[key]) for key, was in before.items() if key in after)
     elif field.is_repeated:
-        yield from _items(field, after, list(zip(before, shown, strict=True)))
+        yield from _match_items(field, after, list(zip(before, shown, strict=True)))
     elif new.HasField(field.name):
         yield after, before, shown
 
 
-def _items(
+def _match_items(
     field: FieldDescriptor, after: Sequence[Message], known: Sequence[tuple[Message, Message]]
 ) -> Iterator[tuple[Message, Message, Message]]:
     """Yield matching items of a list. Items match if they are equal or have the same identity."""
@@ -562,8 +559,8 @@ def _items(
         at = alike.get(_bytes(into))
         if at is None:
             if same is None:
-                same = {key: at for at, (_, shown) in enumerate(known) if (key := _identity(field, shown)) is not None}
-            key = _identity(field, into)
+                same = {key: at for at, (_, shown) in enumerate(known) if (key := _item_identity(field, shown)) is not None}
+            key = _item_identity(field, into)
             at = same.get(key) if key is not None else None
         if at is not None:
             yield into, *known[at]
@@ -573,23 +570,22 @@ def _bytes(message: Message) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def _identity(field: FieldDescriptor, item: Message) -> Key | None:
-    return key_of(field.json_name, _plain(item))
+def _item_identity(field: FieldDescriptor, item: Message) -> Key | None:
+    return key_of(field.json_name, _primitive_fields(item))
 
 
-def _plain(message: Message) -> dict[str, Any]:
+def _primitive_fields(message: Message) -> dict[str, Any]:
     """Return the primitive fields of a message in JSON form. Identities consist of primitive fields."""
     plain: dict[str, Any] = {}
     for field, value in message.ListFields():
         if field.full_name in INLINED:
-            plain |= _plain(value)
+            plain |= _primitive_fields(value)
         elif field.message_type is None and not field.is_repeated:
             plain[field.json_name] = value
     return plain
 
 
 FILE = Path(__file__).with_name("descriptions.json")
-_REQUIRED = "Required."
 
 
 class Description(NamedTuple):
@@ -600,16 +596,16 @@ class Description(NamedTuple):
 
 
 def of_message(message: Descriptor) -> str:
-    return _all().get(message.full_name, {}).get("", "")
+    return _load_descriptions().get(message.full_name, {}).get("", "")
 
 
 def of_field(field: FieldDescriptor) -> Description:
-    text = _all().get(field.full_name.rpartition(".")[0], {}).get(field.json_name, "")
+    text = _load_descriptions().get(field.full_name.rpartition(".")[0], {}).get(field.json_name, "")
     return Description(text.removeprefix(_REQUIRED).strip(), text.startswith(_REQUIRED))
 
 
 @cache
-def _all() -> Mapping[str, Mapping[str, str]]:
+def _load_descriptions() -> Mapping[str, Mapping[str, str]]:
     """Return all descriptions by the full name of the message and the JSON name of the field."""
     result: Mapping[str, Mapping[str, str]] = json.loads(FILE.read_text())
     return result

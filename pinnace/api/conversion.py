@@ -46,14 +46,14 @@ class Conversion:
         """Return the stored form. Fields of `present`, the stored object, that no version defines are kept."""
         if self.is_identity:
             return obj
-        result = _renamed(obj, self.stored.message(), self.stored_names)
+        result = _convert_message(obj, self.stored.message(), self.stored_names)
         if present is not None:
             result.MergeFrom(unknown_fields(present))
         return result
 
     def to_served(self, obj: Any) -> Any:
         """Return the form of the version."""
-        return obj if self.is_identity else _renamed(obj, self.served.message(), self.served_names)
+        return obj if self.is_identity else _convert_message(obj, self.served.message(), self.served_names)
 
     def stored_selector(self, text: str) -> str:
         """Convert a field selector of the version. Raises SelectorError."""
@@ -71,7 +71,7 @@ class Conversion:
         return f"{self.served_names.get(name, name)}{dot}{rest}"
 
 
-def _renamed(source: Message, target: Any, names: Mapping[str, str]) -> Any:
+def _convert_message(source: Message, target: Any, names: Mapping[str, str]) -> Any:
     """Fill a message from one of another type. `names`: the names of fields that have other names in the target."""
     for descriptor, value in source.ListFields():
         name = names.get(descriptor.name, descriptor.name)
@@ -135,10 +135,10 @@ class _CustomConversion(Conversion):
     """The conversion between two versions of a custom kind."""
 
     def to_stored(self, obj: Any, present: Any = None) -> Any:
-        return self.stored.schema.to_served_object(obj)  # type: ignore[attr-defined]
+        return self.stored.schema.to_served_object(obj)  # type: ignore[attr-defined]  # versions of custom kinds have one
 
     def to_served(self, obj: Any) -> Any:
-        return self.served.schema.to_served_object(obj)  # type: ignore[attr-defined]
+        return self.served.schema.to_served_object(obj)  # type: ignore[attr-defined]  # versions of custom kinds have one
 
 
 def served_versions(resource: Resource[Any]) -> tuple[str, ...]:

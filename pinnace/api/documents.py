@@ -101,41 +101,41 @@ def parse(text: str) -> Iterator[Document]:
     if size > MAX_SIZE:
         raise DocumentError(1, f"the text is too large: {size} bytes, at most {MAX_SIZE} are allowed")
     if not text.lstrip().startswith("{"):
-        yield from _yaml(text)
+        yield from _parse_yaml(text)
         return
     try:
-        documents = list(_yaml(text))
+        documents = list(_parse_yaml(text))
     except _NotYaml as error:
         yield from _JsonParser(text).documents(error)
     else:
         yield from documents
 
 
-def plain(text: str) -> list[Any]:
+def load_plain_documents(text: str) -> list[Any]:
     """Return the documents of a configuration file as plain dictionaries and lists. Raises DocumentError, including for
     duplicate keys."""
     result = []
     for document in parse(text):
         for line, what in document.mistakes:
             raise DocumentError(line, what)
-        result.append(_plainly(document.data))
+        result.append(_to_plain_value(document.data))
     return result
 
 
-def _plainly(value: Any) -> Any:
+def _to_plain_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plainly(item) for key, item in value.items()}
-    return [_plainly(item) for item in value] if isinstance(value, list) else value
+        return {key: _to_plain_value(item) for key, item in value.items()}
+    return [_to_plain_value(item) for item in value] if isinstance(value, list) else value
 
 
-def _yaml(text: str) -> Iterator[Document]:
+def _parse_yaml(text: str) -> Iterator[Document]:
     try:
         yield from _Parser(text).documents()
     except yaml.YAMLError as error:
-        raise _NotYaml(*mistake(error, text)) from None
+        raise _NotYaml(*describe_yaml_error(error, text)) from None
 
 
-def mistake(error: yaml.YAMLError, text: str) -> tuple[int, str]:
+def describe_yaml_error(error: yaml.YAMLError, text: str) -> tuple[int, str]:
     """Return the line of a YAML error and its message on one line."""
     match error:
         case yaml.MarkedYAMLError():
@@ -179,42 +179,42 @@ class _Parser:
                 self._anchors, self._mistakes = {}, []
                 root = self._next()
                 line = root.start_mark.line + 1
-                data = self._value(root, 0)
+                data = self._parse_value(root, 0)
                 if data is not None:
                     yield Document(data, data.line if isinstance(data, LocatedDict) else line, tuple(self._mistakes))
 
-    def _value(self, event: Any, depth: int) -> Any:
+    def _parse_value(self, event: Any, depth: int) -> Any:
         kind = type(event)
         if kind is AliasEvent:
-            return self._alias(event)
+            return self._resolve_alias(event)
         before = self._nodes
         self._count(1, event)
         if event.tag not in _KNOWN_TAGS:
             raise DocumentError(event.start_mark.line + 1, f"the tag {event.tag} is not supported")
         value: Any
         if kind is ScalarEvent:
-            value = _scalar(event)
+            value = _scalar_value(event)
         elif depth == MAX_DEPTH:
             raise _too_deep(event.start_mark.line + 1)
         elif kind is MappingStartEvent:
-            value = self._mapping(event, depth + 1)
+            value = self._parse_mapping(event, depth + 1)
         else:
             assert kind is SequenceStartEvent
-            value = self._sequence(event, depth + 1)
+            value = self._parse_sequence(event, depth + 1)
         if event.anchor is not None:
             self._anchors[event.anchor] = (value, self._nodes - before)
         return value
 
-    def _mapping(self, start: Any, depth: int) -> LocatedDict:
+    def _parse_mapping(self, start: Any, depth: int) -> LocatedDict:
         value = LocatedDict(start.start_mark.line + 1)
         lines = value.lines
         merged: list[LocatedDict] = []
         while type(event := self._next()) is not MappingEndEvent:
             line = event.start_mark.line + 1
-            key = self._key(event, line)
-            item = self._value(self._next(), depth)
+            key = self._parse_key(event, line)
+            item = self._parse_value(self._next(), depth)
             if key == _MERGE and event.implicit[0]:
-                merged.extend(self._sources(item, line))
+                merged.extend(self._merge_sources(item, line))
             elif key in lines:
                 self._mistakes.append((line, f'"{key}" is duplicated; first defined on line {lines[key]}'))
             else:
@@ -226,7 +226,7 @@ class _Parser:
                     value[key], lines[key] = source[key], source.lines[key]
         return value
 
-    def _sources(self, item: Any, line: int) -> list[LocatedDict]:
+    def _merge_sources(self, item: Any, line: int) -> list[LocatedDict]:
         """Return the mappings of a merge key. The mapping's own keys take precedence, followed by those of the first
         mapping."""
         sources = item if isinstance(item, LocatedList) else [item]
@@ -234,19 +234,19 @@ class _Parser:
             raise DocumentError(line, "a merge key (<<) requires a mapping or a list of mappings")
         return list(sources)
 
-    def _key(self, event: Any, line: int) -> str:
+    def _parse_key(self, event: Any, line: int) -> str:
         if type(event) is not ScalarEvent:
             raise DocumentError(line, "a key must be a string")
-        return _text(event)
+        return _scalar_text(event)
 
-    def _sequence(self, start: Any, depth: int) -> LocatedList:
+    def _parse_sequence(self, start: Any, depth: int) -> LocatedList:
         value = LocatedList(start.start_mark.line + 1)
         while type(event := self._next()) is not SequenceEndEvent:
             value.lines.append(event.start_mark.line + 1)
-            value.append(self._value(event, depth))
+            value.append(self._parse_value(event, depth))
         return value
 
-    def _alias(self, event: Any) -> Any:
+    def _resolve_alias(self, event: Any) -> Any:
         if event.anchor not in self._anchors:
             raise DocumentError(event.start_mark.line + 1, f"the alias *{event.anchor} has no preceding anchor")
         value, size = self._anchors[event.anchor]
@@ -268,7 +268,10 @@ class _JsonParser:
         self._nodes = 0
         self._mistakes: list[tuple[int, str]] = []
         self._decoder = json.JSONDecoder(
-            object_pairs_hook=self._object, parse_float=_unquoted, parse_int=_unquoted, parse_constant=_no_constant
+            object_pairs_hook=self._build_object,
+            parse_float=_unquoted_value,
+            parse_int=_unquoted_value,
+            parse_constant=_no_constant,
         )
 
     def documents(self, otherwise: DocumentError) -> Iterator[Document]:
@@ -292,7 +295,7 @@ class _JsonParser:
             self._line += self._json.count("\n", start, stop)
             end = stop
 
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def _build_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         value: dict[str, Any] = {}
         for key, item in pairs:
             if key in value:
@@ -349,7 +352,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _text(event: Any) -> str:
+def _scalar_text(event: Any) -> str:
     """Return the text of a scalar. Unicode is checked here because PyYAML's pure Python loader accepts unpaired surrogates,
     unlike its C loader."""
     text: str = event.value
@@ -358,15 +361,15 @@ def _text(event: Any) -> str:
     return text
 
 
-def _scalar(event: Any) -> Any:
-    text = _text(event)
+def _scalar_value(event: Any) -> Any:
+    text = _scalar_text(event)
     if (event.implicit[0] and event.tag is None) or event.tag not in (None, "!", _TAG + "str"):
-        return _unquoted(text)
+        return _unquoted_value(text)
     return text
 
 
-def _unquoted(text: str) -> Any:
-    return _plain(text) if len(text) <= _MAX_PLAIN else text
+def _unquoted_value(text: str) -> Any:
+    return _resolve_plain_scalar(text) if len(text) <= _MAX_PLAIN else text
 
 
 def _without_underscores(text: str) -> str:
@@ -375,7 +378,7 @@ def _without_underscores(text: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _plain(text: str) -> Any:
+def _resolve_plain_scalar(text: str) -> Any:
     """Return the value of an unquoted scalar."""
     if text in _WORDS:
         return _WORDS[text]

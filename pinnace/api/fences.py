@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
@@ -30,12 +30,12 @@ class Bound(NamedTuple):
 _UNFENCED = Bound("", 0)
 
 
-def term(fence: Fence) -> str:
+def format_term(fence: Fence) -> str:
     """Return "election/token", without the secret."""
     return f"{fence.election}/{fence.token}"
 
 
-def header(fence: Fence) -> str:
+def encode_header(fence: Fence) -> str:
     """Return the fence as the value of KEY. The value contains the secret."""
     return f"{fence.election}/{fence.token}/{fence.secret.hex()}"
 
@@ -44,7 +44,7 @@ def parse(text: str) -> Fence:
     """Parse the value of KEY. Raises ValueError; its message does not contain the secret."""
     election, _, rest = text.partition("/")
     written, _, secret = rest.partition("/")
-    token = natural(written)
+    token = parse_natural(written)
     try:
         if token is None or len(secret) > 2 * MAX_SECRET:
             raise ValueError
@@ -55,10 +55,10 @@ def parse(text: str) -> Fence:
         ) from None
 
 
-def of(pod: Pod) -> Bound:
+def fence_of(pod: Pod) -> Bound:
     """Return the fence under which the pod was bound. An invalid annotation counts as none."""
     election, _, written = pod.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
-    token = natural(written)
+    token = parse_natural(written)
     return Bound(election, token) if election and token else _UNFENCED
 
 

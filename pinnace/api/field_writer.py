@@ -20,7 +20,7 @@ from pinnace.api.codec import INLINED, OWNERSHIP, SHOWN_WHEN_ZERO, Field, fields
 from pinnace.api.fieldset import FieldSet, field_element
 from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
 from pinnace.api.parts import SHARED_PARTS, PartCache, encode_without
-from pinnace.api.schema import List, Map, Scalar, Type, empty, type_of
+from pinnace.api.schema import List, Map, Scalar, Type, empty_object, type_of
 
 NOTHING = FieldSet()
 MAX_CACHED = 4 << 20
@@ -41,18 +41,19 @@ _Texts = Callable[[Any, FieldSet], list[str]]
 """Returns the fields of a message that are not excluded, each as a member of a JSON object."""
 _Inside = Callable[[Any, FieldSet], str]
 """Returns the fields or items of a value that are not excluded, as the members of a JSON object in order."""
+PARTS = PartCache(MAX_CACHED)
 
 
 def fields_v1(message: Any, excluded: FieldSet, omitted: frozenset[str] = frozenset()) -> str:
     """Return the fields of an object as FieldsV1, without excluded ones. `omitted`: names of top-level fields that are left out
     with all their contents."""
     descriptor = message.DESCRIPTOR
-    return f"{{{','.join(sorted(_message_texts(descriptor, _skeleton(descriptor), omitted)(message, excluded)))}}}"
+    return f"{{{','.join(sorted(_message_texts(descriptor, _build_skeleton(descriptor), omitted)(message, excluded)))}}}"
 
 
 @cache
-def _skeleton(descriptor: Descriptor) -> "_Skeleton":
-    return _Skeleton({**empty(descriptor), "metadata": {}})
+def _build_skeleton(descriptor: Descriptor) -> "_Skeleton":
+    return _Skeleton({**empty_object(descriptor), "metadata": {}})
 
 
 class _Skeleton:
@@ -154,7 +155,7 @@ def _message_writer(descriptor: Descriptor, skeleton: _Skeleton) -> _Inside:
 
     if descriptor.full_name in SHARED_PARTS:
         return _cached_by_bytes(write, SHARED_PARTS[descriptor.full_name])
-    return _cached_by_signature(write, _signatures(descriptor, skeleton), _own_writer(descriptor))
+    return _cached_by_signature(write, _signature_functions(descriptor, skeleton), _own_writer(descriptor))
 
 
 @cache
@@ -216,14 +217,14 @@ class ItemElements:
         """Return the items by element, and the elements of several items. Items without keys are omitted."""
         unique, repeated = dict[str, Any](), set[str]()
         for item in items:
-            element = self._element(item)
+            element = self._element_of_item(item)
             if element is not None:
                 if element in unique:
                     repeated.add(element)
                 unique[element] = item
         return unique, repeated
 
-    def _element(self, item: Any) -> str | None:
+    def _element_of_item(self, item: Any) -> str | None:
         if not self._keys:
             return fieldset.value_element(item)
         values = {key.name: value for key in self._keys if (value := key.read(item)) is not None}
@@ -231,7 +232,7 @@ class ItemElements:
 
 
 @cache
-def _signatures(descriptor: Descriptor, skeleton: _Skeleton) -> Mapping[FieldDescriptor, Callable[[Any], Any]]:
+def _signature_functions(descriptor: Descriptor, skeleton: _Skeleton) -> Mapping[FieldDescriptor, Callable[[Any], Any]]:
     """Return functions for the fields of a message that have several owners. Their results, and which fields are present,
     determine the text of the message, except if one is None."""
     of = type_of(descriptor)
@@ -242,13 +243,13 @@ def _signatures(descriptor: Descriptor, skeleton: _Skeleton) -> Mapping[FieldDes
         if field.full_name in INLINED:
             result[field] = _no_signature
         elif isinstance(inside, List | Map) and not inside.atomic and field.full_name not in _OWN_LISTS:
-            result[field] = _signature(field, inside)
+            result[field] = _signature_function(field, inside)
         elif field.message_type is not None and skeleton.form.get(field.json_name) is not None:
             result[field] = lambda value: (bool(value.ListFields()),) if isinstance(value, Message) else ()
     return result
 
 
-def _signature(field: FieldDescriptor, of: List | Map) -> Callable[[Any], Any]:
+def _signature_function(field: FieldDescriptor, of: List | Map) -> Callable[[Any], Any]:
     if isinstance(of, List):
         message = field.message_type
         is_whole = isinstance(of.element, Scalar) or of.element.atomic
@@ -324,9 +325,6 @@ def _cached_by_signature(
     return write_cached
 
 
-PARTS = PartCache(MAX_CACHED)
-
-
 def _cached_by_bytes(write: _Inside, different: str) -> _Inside:
     """Cache the texts of messages by their bytes. `different`: a string of which only the presence matters."""
 
@@ -349,7 +347,9 @@ def _map_writer(inner: _Inside | None) -> _Inside:
             hidden = excluded.members
             keys = [key for key in value if field_element(key) not in hidden] if hidden else list(value)
             return (
-                _leaves(tuple(keys)) if len(keys) <= _MAX_KEYS and sum(map(len, keys)) <= _MAX_ELEMENT else _join_leaves(keys)
+                _join_leaves_once(tuple(keys))
+                if len(keys) <= _MAX_KEYS and sum(map(len, keys)) <= _MAX_ELEMENT
+                else _join_leaves(keys)
             )
 
         return write_keys
@@ -363,7 +363,7 @@ def _map_writer(inner: _Inside | None) -> _Inside:
 
 
 @lru_cache(maxsize=1024)
-def _leaves(keys: tuple[str, ...]) -> str:
+def _join_leaves_once(keys: tuple[str, ...]) -> str:
     return _join_leaves(keys)
 
 

@@ -26,6 +26,7 @@ _ORDER = {_FIELD: 0, _KEY: 1, _VALUE: 2, _INDEX: 3}
 _SELF = "."
 MAX_DEPTH = 100
 """Elements of a path. No API object is as deep."""
+_dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class FieldSetError(ValueError):
@@ -60,7 +61,7 @@ class FieldSet:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FieldSet) and self.members == other.members and self.children == other.children
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # unhashable: it is mutable
 
     def __contains__(self, path: Path) -> bool:
         at: FieldSet | None = self
@@ -140,14 +141,14 @@ class FieldSet:
 
     def to_json(self) -> str:
         """Return the set as FieldsV1."""
-        return f"{{{','.join(self._entries())}}}"
+        return f"{{{','.join(self._encode_entries())}}}"
 
-    def _entries(self) -> Iterator[str]:
+    def _encode_entries(self) -> Iterator[str]:
         for element in sorted(self.members | self.children.keys(), key=rank):
             child, inside = self.children.get(element), list[str]()
             if child is not None:
                 inside = [f'"{_SELF}":{{}}'] if element in self.members else []
-                inside += child._entries()
+                inside += child._encode_entries()
             yield f"{_dumps(element)}:{{{','.join(inside)}}}"
 
 
@@ -171,7 +172,7 @@ def _from_tree(tree: Any, room: int) -> tuple[bool, FieldSet]:
         raise FieldSetError("nested too deeply")
     field_set, itself = FieldSet(), _SELF in tree
     for name, below in tree.items():
-        if name == _SELF or (element := _canonical(name)) is None:
+        if name == _SELF or (element := _canonical_element(name)) is None:
             continue
         member, children = _from_tree(below, room - 1)
         if member:
@@ -181,7 +182,7 @@ def _from_tree(tree: Any, room: int) -> tuple[bool, FieldSet]:
     return itself or not field_set, field_set
 
 
-def _canonical(element: str) -> Element | None:
+def _canonical_element(element: str) -> Element | None:
     """The element in the canonical form of `key_element` and `value_element`; None for an unknown type."""
     kind, rest = element[:2], element[2:]
     if kind == _FIELD:
@@ -222,19 +223,16 @@ def field_name(element: Element) -> str | None:
 
 def text_of(path: Path) -> str:
     """The path in the form of Kubernetes' messages: .spec.template.spec.containers[name="c"].image."""
-    return "".join(map(_text, path))
+    return "".join(map(_show_element, path))
 
 
-def _text(element: Element) -> str:
+def _show_element(element: Element) -> str:
     kind, rest = element[:2], element[2:]
     if kind == _FIELD:
         return f".{rest}"
     if kind == _KEY:
         return f"[{','.join(f'{name}={_dumps(value)}' for name, value in json.loads(rest).items())}]"
     return f"[={rest}]" if kind == _VALUE else f"[{rest}]"
-
-
-_dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def rank(element: Element) -> tuple[Any, ...]:

@@ -45,13 +45,13 @@ SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
 """Times and lists that Kubernetes serializes as null if they are absent: Go's `omitempty` does not omit a struct."""
 
 
-def completed(message: Message, form: Mapping[str, Any]) -> dict[str, Any]:
+def complete_form(message: Message, form: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON form of a message with the fields that Kubernetes writes as null or {}. `form` is not changed."""
     described: Any = message
-    return _completed(described.DESCRIPTOR, form)
+    return _complete_message(described.DESCRIPTOR, form)
 
 
-def _completed(descriptor: Descriptor, form: Mapping[str, Any]) -> dict[str, Any]:
+def _complete_message(descriptor: Descriptor, form: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(form)
     for name, message in _incomplete_parts(descriptor).items():
         if name in result:
@@ -66,7 +66,7 @@ def _completed(descriptor: Descriptor, form: Mapping[str, Any]) -> dict[str, Any
 def _completed_value(message: Descriptor, value: Any) -> Any:
     if isinstance(value, list):
         return [_completed_value(message, item) for item in value]
-    return _completed(message, value) if isinstance(value, dict) else value
+    return _complete_message(message, value) if isinstance(value, dict) else value
 
 
 @cache
@@ -75,12 +75,12 @@ def _incomplete_parts(descriptor: Descriptor) -> Mapping[str, Descriptor]:
     parts = {}
     for name, field in fields_of(descriptor).items():
         message = field.descriptor.message_type
-        if message is not None and field.value is None and _can_lack(message, frozenset()):
+        if message is not None and field.value is None and _needs_completion(message, frozenset()):
             parts[name] = message
     return parts
 
 
-def _can_lack(descriptor: Descriptor, above: frozenset[str]) -> bool:
+def _needs_completion(descriptor: Descriptor, above: frozenset[str]) -> bool:
     """Return whether a message, or one in it, has fields that are written although they are empty. `above`: the messages that
     contain it."""
     name = descriptor.full_name
@@ -90,4 +90,4 @@ def _can_lack(descriptor: Descriptor, above: frozenset[str]) -> bool:
         return True
     fields = fields_of(descriptor).values()
     messages = [field.descriptor.message_type for field in fields if field.value is None]
-    return any(_can_lack(message, above | {name}) for message in messages if message is not None)
+    return any(_needs_completion(message, above | {name}) for message in messages if message is not None)

@@ -47,58 +47,58 @@ class _Parser:
         self._layout = layout
 
     def parse(self) -> Instant:
-        year = self._year()
-        self._literal("-")
-        month = self._number("01", 1, 12, "month")
-        self._literal("-")
-        day = self._number("02")
-        self._literal("T")
-        hour = self._number("15", 0, 23, "hour", short=True)
-        self._literal(":")
-        minute = self._number("04", 0, 59, "minute")
-        self._literal(":")
-        second = self._number("05", 0, 59, "second")
-        nanos = self._fraction()
-        offset = self._zone()
+        year = self._parse_year()
+        self._expect_literal("-")
+        month = self._parse_number("01", 1, 12, "month")
+        self._expect_literal("-")
+        day = self._parse_number("02")
+        self._expect_literal("T")
+        hour = self._parse_number("15", 0, 23, "hour", short=True)
+        self._expect_literal(":")
+        minute = self._parse_number("04", 0, 59, "minute")
+        self._expect_literal(":")
+        second = self._parse_number("05", 0, 59, "second")
+        nanos = self._parse_fraction()
+        offset = self._parse_zone()
         if self._rest:
-            raise self._error(f": extra text: {quoted(self._rest)}")
+            raise self._parse_error(f": extra text: {quote_shortened(self._rest)}")
         if not 1 <= day <= _days_in(year, month):
-            raise self._error(": day out of range")
+            raise self._parse_error(": day out of range")
         days = _days_before(year) + sum(_days_in(year, index) for index in range(1, month)) + day - 1 - _DAYS_TO_1970
         return Instant(days * 86_400 + hour * 3600 + minute * 60 + second - offset, nanos)
 
-    def _year(self) -> int:
+    def _parse_year(self) -> int:
         text = self._rest[:4]
         if len(text) < 4 or not _is_digits(text):
-            raise self._mismatch("2006")
+            raise self._mismatch_error("2006")
         self._rest = self._rest[4:]
         return int(text)
 
-    def _literal(self, character: str) -> None:
+    def _expect_literal(self, character: str) -> None:
         if not self._rest.startswith(character):
-            raise self._mismatch(character)
+            raise self._mismatch_error(character)
         self._rest = self._rest[1:]
 
-    def _number(self, element: str, low: int = 0, high: int = 99, name: str = "", *, short: bool = False) -> int:
+    def _parse_number(self, element: str, low: int = 0, high: int = 99, name: str = "", *, short: bool = False) -> int:
         """Read two digits. `short`: one digit is sufficient."""
         text = self._rest[:2]
         if short and len(text) == 2 and not _is_digits(text):
             text = text[:1]
         if not _is_digits(text) or (len(text) < 2 and not short):
-            raise self._mismatch(element)
+            raise self._mismatch_error(element)
         self._rest = self._rest[len(text) :]
         number = int(text)
         if not low <= number <= high:
-            raise self._error(f": {name} out of range")
+            raise self._parse_error(f": {name} out of range")
         return number
 
-    def _fraction(self) -> int:
+    def _parse_fraction(self) -> int:
         """Return the fraction in nanoseconds. Further digits are ignored."""
         starts = self._rest[:1] in (".", ",")
         if self._layout == RFC3339_MICRO:
             size = len(_MICRO_FRACTION)
             if not starts or len(self._rest) < size or not _is_digits(self._rest[1:size]):
-                raise self._mismatch(_MICRO_FRACTION)
+                raise self._mismatch_error(_MICRO_FRACTION)
         else:
             size = 1
             while starts and _is_digits(self._rest[size : size + 1]):
@@ -108,7 +108,7 @@ class _Parser:
         digits, self._rest = self._rest[1:size], self._rest[size:]
         return int(digits[:_MAX_FRACTION].ljust(_MAX_FRACTION, "0"))
 
-    def _zone(self) -> int:
+    def _parse_zone(self) -> int:
         """Return the offset from UTC in seconds."""
         text = self._rest
         if text.startswith("Z"):
@@ -116,23 +116,25 @@ class _Parser:
             return 0
         hours, minutes = text[1:3], text[4:6]
         if len(text) < 6 or text[3] != ":" or text[0] not in "+-" or not _is_digits(hours) or not _is_digits(minutes):
-            raise self._mismatch(_ZONE)
+            raise self._mismatch_error(_ZONE)
         if int(hours) > 24:
-            raise self._error(": time zone offset hour out of range")
+            raise self._parse_error(": time zone offset hour out of range")
         if int(minutes) > 60:
-            raise self._error(": time zone offset minute out of range")
+            raise self._parse_error(": time zone offset minute out of range")
         self._rest = text[6:]
         offset = int(hours) * 3600 + int(minutes) * 60
         return -offset if text[0] == "-" else offset
 
-    def _mismatch(self, element: str) -> TimeError:
-        return self._error(f" as {quoted(self._layout)}: cannot parse {quoted(self._rest)} as {quoted(element)}")
+    def _mismatch_error(self, element: str) -> TimeError:
+        return self._parse_error(
+            f" as {quote_shortened(self._layout)}: cannot parse {quote_shortened(self._rest)} as {quote_shortened(element)}"
+        )
 
-    def _error(self, problem: str) -> TimeError:
-        return TimeError(f"{TIME_ERROR}{quoted(self._text)}{problem}")
+    def _parse_error(self, problem: str) -> TimeError:
+        return TimeError(f"{TIME_ERROR}{quote_shortened(self._text)}{problem}")
 
 
-def quoted(text: str) -> str:
+def quote_shortened(text: str) -> str:
     return json.dumps(text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}...", ensure_ascii=False)
 
 

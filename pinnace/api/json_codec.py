@@ -32,6 +32,10 @@ MAX_CACHED = 8 << 20
 Writer = Callable[[Any], str]
 _text: Writer = encode_basestring
 _ZERO = {FieldDescriptor.TYPE_BOOL: "false", FieldDescriptor.TYPE_STRING: '""'}
+PARTS = PartCache(MAX_CACHED)
+Adder = Callable[[Any, list[str]], None]
+"""Adds the fields of a message, each with its name, to a list."""
+__all__ = ["DecodeError", "JsonCache", "to_json", "with_type", "writer"]
 
 
 def _bytes(value: bytes) -> str:
@@ -70,7 +74,7 @@ def _embedded_writer(descriptor: Descriptor) -> Writer:
     return lambda value: with_type(resource.api_version, resource.kind, write(value).encode()).decode()
 
 
-def _default(field: FieldDescriptor) -> Any:
+def _default_value(field: FieldDescriptor) -> Any:
     assert field.message_type is not None
     return GetMessageClass(field.message_type)()
 
@@ -100,9 +104,6 @@ def writer(descriptor: Descriptor) -> Writer:
     return _cached_by_bytes(descriptor, write) if descriptor.full_name in SHARED_PARTS else write
 
 
-PARTS = PartCache(MAX_CACHED)
-
-
 def _cached_by_bytes(descriptor: Descriptor, write: Writer) -> Writer:
     """Cache the JSON of messages by their bytes, without the string that differs."""
     name = SHARED_PARTS[descriptor.full_name]
@@ -130,10 +131,6 @@ def _split_at(descriptor: Descriptor, message: Message, name: str) -> tuple[str,
     return f"{{{','.join([*texts[:at], begin])}", f"{','.join(['', *texts[at + 1 :]])}}}"
 
 
-Adder = Callable[[Any, list[str]], None]
-"""Adds the fields of a message, each with its name, to a list."""
-
-
 def _add_nothing(value: Any, texts: list[str]) -> None:
     pass
 
@@ -155,7 +152,9 @@ def _compile_message_encoder(descriptor: Descriptor) -> Adder:
     empty = SHOWN_WHEN_EMPTY.get(descriptor.full_name, ())
     absent = SHOWN_AS_NULL.get(descriptor.full_name, ())
     zeros = {field: names[field] + _ZERO.get(field.type, "0") for field in descriptor.fields if field.name in shown}
-    zeros |= {field: names[field] + table[field][1](_default(field)) for field in descriptor.fields if field.name in empty}
+    zeros |= {
+        field: names[field] + table[field][1](_default_value(field)) for field in descriptor.fields if field.name in empty
+    }
     zeros |= {field: names[field] + "null" for field in descriptor.fields if field.name in absent}
 
     def add(message: Message, texts: list[str]) -> None:
@@ -236,6 +235,3 @@ class JsonCache:
             show_owners(resource, obj)
             return dump_canonical(resource.schema.to_served(obj))
         return shown_json(resource, resource.message.FromString(data))
-
-
-__all__ = ["DecodeError", "JsonCache", "to_json", "with_type", "writer"]

@@ -86,7 +86,7 @@ class MachineShape:
         """Return the default labels of a node with this name and these `resources`."""
         result = {HOSTNAME_LABEL: name, OS_LABEL: OS, ARCH_LABEL: ARCH, INSTANCE_TYPE_LABEL: instance_type(resources)}
         if self.zones:
-            result |= {ZONE_LABEL: self.zones[_number(name) % len(self.zones)], REGION_LABEL: self.region}
+            result |= {ZONE_LABEL: self.zones[_number_of_name(name) % len(self.zones)], REGION_LABEL: self.region}
         return result
 
 
@@ -141,14 +141,17 @@ class MachineOptions:
         """Parse the options. Raises ShapeError."""
         shape = MachineShape()
         given = {"cpu": self.cpu, "memory": self.memory, "pods": self.pods, "ephemeral-storage": self.ephemeral_storage}
-        resources = {**shape.resources, **{name: _quantity(name, text, f"--{name}") for name, text in given.items() if text}}
+        resources = {
+            **shape.resources,
+            **{name: _parse_quantity(name, text, f"--{name}") for name, text in given.items() if text},
+        }
         return replace(
             shape,
             resources=resources,
-            zones=_zones(self.zones, "--zones") if self.zones else shape.zones,
-            region=_value(self.region, "--region") if self.region else shape.region,
-            labels=_labels(_words(self.labels), "--labels"),
-            taints=tuple(_taint(word, "--taints") for word in _words(self.taints)),
+            zones=_parse_zones(self.zones, "--zones") if self.zones else shape.zones,
+            region=_check_label_value(self.region, "--region") if self.region else shape.region,
+            labels=_parse_labels(_split_words(self.labels), "--labels"),
+            taints=tuple(_parse_taint(word, "--taints") for word in _split_words(self.taints)),
         )
 
     def shapes(self, text: str = "") -> Shapes:
@@ -169,16 +172,16 @@ def is_restricted(label: str) -> bool:
     Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
     """
     domain = label.rpartition("/")[0]
-    if label == FLEET_LABEL or _below(domain, (_RESTRICTED,)):
+    if label == FLEET_LABEL or _is_below(domain, (_RESTRICTED,)):
         return True
-    return _below(domain, _DOMAINS) and label not in _OWN_LABELS and not _below(domain, _OWN_DOMAINS)
+    return _is_below(domain, _DOMAINS) and label not in _OWN_LABELS and not _is_below(domain, _OWN_DOMAINS)
 
 
-def _below(domain: str, domains: Iterable[str]) -> bool:
+def _is_below(domain: str, domains: Iterable[str]) -> bool:
     return any(domain == item or domain.endswith(f".{item}") for item in domains)
 
 
-def _number(name: str) -> int:
+def _number_of_name(name: str) -> int:
     """Return the number at the end of the name. Names without a number are mapped to a checksum."""
     digits = name[len(name.rstrip("0123456789")) :][-9:]
     return int(digits) if digits else crc32(name.encode())
@@ -199,31 +202,31 @@ def _read(text: str, source: str, usual: MachineShape) -> Shapes:
             where = f"{source}:{line_of(document.data, (index,), document.line)}"
             if runs and runs[-1][1] is None:
                 raise ShapeError(where, "the previous shape has no count: only the last shape can omit it")
-            runs.append(_shape(data, where, usual))
+            runs.append(_read_shape(data, where, usual))
     if not runs:
         raise ShapeError(source, "no shapes found")
     return Shapes(runs)
 
 
-def _shape(data: Any, where: str, usual: MachineShape) -> tuple[MachineShape, int | None]:
+def _read_shape(data: Any, where: str, usual: MachineShape) -> tuple[MachineShape, int | None]:
     if not isinstance(data, dict):
         raise ShapeError(where, "expected a shape, for example {count: 2, cpu: 64}")
     for key in data:
         if key not in _KEYS:
             raise ShapeError(where, f'unknown field "{key}"; supported: {", ".join(_KEYS)}')
-    given = {name: data[name] for name in NATIVE if name in data} | _mapping(data, "resources", where)
+    given = {name: data[name] for name in NATIVE if name in data} | _read_mapping(data, "resources", where)
     zones = data.get("zones")
     texts = [str(zone) for zone in zones] if isinstance(zones, list) else [] if zones is None else [str(zones)]
     taints = data.get("taints", [])
     if not isinstance(taints, list):
         raise ShapeError(where, 'taints: expected a list, for example ["dedicated=gpu:NoSchedule"]')
-    labels = {str(key): _text(value) for key, value in _mapping(data, "labels", where).items()}
+    labels = {str(key): _show_scalar(value) for key, value in _read_mapping(data, "labels", where).items()}
     shape = MachineShape(
-        {**usual.resources, **{name: _quantity(name, str(value), where) for name, value in given.items()}},
-        usual.zones if zones is None else _zones(",".join(texts), where),
-        _value(str(data["region"]), where) if "region" in data else usual.region,
-        {**usual.labels, **_checked(labels, where)},
-        tuple(_taint(str(taint), where) for taint in taints) if "taints" in data else usual.taints,
+        {**usual.resources, **{name: _parse_quantity(name, str(value), where) for name, value in given.items()}},
+        usual.zones if zones is None else _parse_zones(",".join(texts), where),
+        _check_label_value(str(data["region"]), where) if "region" in data else usual.region,
+        {**usual.labels, **_check_labels(labels, where)},
+        tuple(_parse_taint(str(taint), where) for taint in taints) if "taints" in data else usual.taints,
     )
     count = data.get("count")
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= _MOST_COUNT):
@@ -231,23 +234,23 @@ def _shape(data: Any, where: str, usual: MachineShape) -> tuple[MachineShape, in
     return shape, count
 
 
-def _text(value: Any) -> str:
+def _show_scalar(value: Any) -> str:
     """Return a scalar in YAML notation."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _mapping(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+def _read_mapping(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     result = data.get(key, {})
     if not isinstance(result, dict):
         raise ShapeError(where, f"{key}: expected a mapping, for example {{a: b}}")
     return dict(result)
 
 
-def _words(text: str) -> Iterator[str]:
+def _split_words(text: str) -> Iterator[str]:
     return filter(None, (word.strip() for word in text.split(",")))
 
 
-def _quantity(resource: str, text: str, where: str) -> str:
+def _parse_quantity(resource: str, text: str, where: str) -> str:
     try:
         more = parse(text) > 0
         amount(resource, text)
@@ -260,44 +263,44 @@ def _quantity(resource: str, text: str, where: str) -> str:
     return text
 
 
-def _zones(text: str, where: str) -> tuple[str, ...]:
+def _parse_zones(text: str, where: str) -> tuple[str, ...]:
     """Parse a number of zones, or a list of zone names."""
     if text.isdecimal():
         if int(text) > MOST_ZONES:
             raise ShapeError(where, f"{text} zones are not supported: specify at most {MOST_ZONES}, or a list of names")
         return tuple(f"zone-{chr(ord('a') + number)}" for number in range(int(text)))
-    return tuple(_value(word, where) for word in _words(text))
+    return tuple(_check_label_value(word, where) for word in _split_words(text))
 
 
-def _value(text: str, where: str) -> str:
+def _check_label_value(text: str, where: str) -> str:
     if problems := names.label_value(text):
         raise ShapeError(where, f'"{text}": {problems[0]}')
     return text
 
 
-def _labels(words: Iterator[str], where: str) -> dict[str, str]:
+def _parse_labels(words: Iterator[str], where: str) -> dict[str, str]:
     result = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
             raise ShapeError(where, f'"{word}" is not a label; expected KEY=VALUE')
         result[key] = value
-    return _checked(result, where)
+    return _check_labels(result, where)
 
 
-def _checked(labels: dict[str, str], where: str) -> dict[str, str]:
+def _check_labels(labels: dict[str, str], where: str) -> dict[str, str]:
     for key, value in labels.items():
         if problems := names.label_key(key):
             raise ShapeError(where, f'label "{key}": {problems[0]}')
-        _value(value, where)
+        _check_label_value(value, where)
     return labels
 
 
-def _taint(text: str, where: str) -> Taint:
+def _parse_taint(text: str, where: str) -> Taint:
     front, colon, effect = text.rpartition(":")
     key, _, value = front.partition("=")
     if not colon or effect not in EFFECTS:
         raise ShapeError(where, f'"{text}" is not a taint; expected KEY[=VALUE]:EFFECT; effects: {", ".join(EFFECTS)}')
     if problems := names.label_key(key):
         raise ShapeError(where, f'taint "{key}": {problems[0]}')
-    return Taint(key=key, value=_value(value, where), effect=effect)
+    return Taint(key=key, value=_check_label_value(value, where), effect=effect)

@@ -11,9 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from pinnace.api.codec import FieldPath, as_written, readable
+from pinnace.api.codec import FieldPath, as_written, decode_valid_part
 from pinnace.api.documents import Document, DocumentError, line_of, parse
-from pinnace.api.resources import ALL, Object, Resource, absent, by_kind
+from pinnace.api.resources import ALL, Object, Resource, by_kind, find_absent
+
+Validate: TypeAlias = Literal["strict", "warn", "ignore", "name"]
+_KINDS = {resource.kind: resource for resource in ALL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,6 @@ class ManifestError(ValueError):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems))
-
-
-Validate: TypeAlias = Literal["strict", "warn", "ignore", "name"]
 
 
 def load(text: str, source: str, *, validate: Validate = "strict", named: bool = False) -> list[Manifest]:
@@ -76,12 +76,12 @@ class _Loader:
 
     def document(self, document: Document) -> None:
         self.problems.extend(document.mistakes)
-        for path, data in _objects(document.data, ()):
+        for path, data in _flatten_lists(document.data, ()):
             line = line_of(document.data, path, document.line)
             try:
-                resource = _resource(data)
-                data = _naming(data) if self._validate == "name" else data
-                obj, problems = readable(resource, data, path)
+                resource = _find_resource(data)
+                data = _naming_part(data) if self._validate == "name" else data
+                obj, problems = decode_valid_part(resource, data, path)
             except _UnknownKind as error:
                 where = line_of(document.data, (*path, error.field), document.line)
                 self.problem(where, str(error))
@@ -114,7 +114,7 @@ def _missing_name_error(obj: Object, named: bool) -> str:
     return "" if obj.metadata.generateName else "required, or metadata.generateName"
 
 
-def _naming(data: Mapping[str, Any]) -> dict[str, Any]:
+def _naming_part(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of the data that identifies the object: apiVersion, kind, and the names in its metadata."""
     kept = {name: data[name] for name in ("apiVersion", "kind", "metadata") if name in data}
     if isinstance(metadata := kept.get("metadata"), Mapping):
@@ -128,13 +128,13 @@ class _UnknownKind(ValueError):
         self.field = field
 
 
-def _objects(data: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
+def _flatten_lists(data: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
     """Yield the objects of a document with their paths. Nested lists are flattened."""
     if not _is_list(data):
         yield path, data
         return
     for index, item in enumerate(data["items"] or ()):
-        yield from _objects(_as_of(data, item), (*path, "items", index))
+        yield from _flatten_lists(_as_of(data, item), (*path, "items", index))
 
 
 def _is_list(data: Any) -> bool:
@@ -152,17 +152,14 @@ def _as_of(whole: Mapping[str, Any], item: Any) -> Any:
     return {"kind": kind, **({"apiVersion": whole["apiVersion"]} if "apiVersion" in whole else {}), **item}
 
 
-_KINDS = {resource.kind: resource for resource in ALL}
-
-
-def _resource(data: Any) -> Resource[Any]:
+def _find_resource(data: Any) -> Resource[Any]:
     """Return the resource for the kind and apiVersion of a document. Raises _UnknownKind."""
     if not isinstance(data, Mapping):
         raise _UnknownKind("", "not an object: expected apiVersion and kind")
     kind, version = data.get("kind"), data.get("apiVersion")
     if not isinstance(kind, str):
         raise _UnknownKind("kind", f"kind: required; supported: {', '.join(_KINDS)}")
-    if (lacking := absent(kind)) is not None:
+    if (lacking := find_absent(kind)) is not None:
         raise _UnknownKind("kind", f"kind: {lacking}: {lacking.instead}")
     if kind not in _KINDS:
         close = difflib.get_close_matches(kind, _KINDS, n=1)

@@ -46,7 +46,7 @@ def key_of(name: str, item: Any) -> Key | None:
     return tuple(str(item.get(field) or DEFAULTS.get(field)) for field in _IDENTITY[name])
 
 
-def merged(live: Data, patch: Data) -> dict[str, Any]:
+def merge_json(live: Data, patch: Data) -> dict[str, Any]:
     """Apply a JSON merge patch (RFC 7386): field by field, null removes a field, and lists are replaced. A field that is new
     comes last."""
     result = {name: None if name in patch else deepcopy(value) for name, value in live.items()}  # None: a place
@@ -55,7 +55,7 @@ def merged(live: Data, patch: Data) -> dict[str, Any]:
             result.pop(name, None)
         elif isinstance(value, Mapping):
             before = live.get(name)
-            result[name] = merged(before if isinstance(before, Mapping) else {}, value)
+            result[name] = merge_json(before if isinstance(before, Mapping) else {}, value)
         else:
             result[name] = deepcopy(value)
     return result

@@ -58,20 +58,24 @@ _WILDCARD_RULE = (
 _SEARCH_RULE = _SUBDOMAIN_RULE.replace("characters, '-'", "characters, '_', '-'")
 _KEY_RULE = f"must consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
 _VALUE_RULE = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
+_RANGE = re.compile(r"(?P<prefix>.*?)(?P<first>\d{1,9})\.\.(?P<last>\d{1,9})", re.ASCII)
+_NUMBER = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
+_UUID_MASK = ~(0xF << 76 | 0x3 << 62)
+_UUID_VERSION = 0x4 << 76 | 0x2 << 62
 
 
-def _pattern(rule: str, pattern: str, *examples: str) -> str:
+def _pattern_message(rule: str, pattern: str, *examples: str) -> str:
     shown = " or ".join(f"'{example}', " for example in examples)
     return f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
-_NO_LABEL = (_pattern(_LABEL_RULE, _LABEL, "my-name", "123-abc"),)
-_NO_1035_LABEL = _pattern(_1035_RULE, _1035_LABEL, "my-name", "abc-123")
-_NO_SUBDOMAIN = (_pattern(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"),)
-_NO_WILDCARD = (_pattern(_WILDCARD_RULE, _WILDCARD, "*.example.com"),)
-_NO_SEARCH = (_pattern(_SEARCH_RULE, _SEARCH, "example.com"),)
-_NO_KEY = _pattern(_KEY_RULE, _KEY, "MyName", "my.name", "123-abc")
-_NO_VALUE = (_pattern(_VALUE_RULE, _VALUE, "MyValue", "my_value", "12345"),)
+_NO_LABEL = (_pattern_message(_LABEL_RULE, _LABEL, "my-name", "123-abc"),)
+_NO_1035_LABEL = _pattern_message(_1035_RULE, _1035_LABEL, "my-name", "abc-123")
+_NO_SUBDOMAIN = (_pattern_message(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"),)
+_NO_WILDCARD = (_pattern_message(_WILDCARD_RULE, _WILDCARD, "*.example.com"),)
+_NO_SEARCH = (_pattern_message(_SEARCH_RULE, _SEARCH, "example.com"),)
+_NO_KEY = _pattern_message(_KEY_RULE, _KEY, "MyName", "my.name", "123-abc")
+_NO_VALUE = (_pattern_message(_VALUE_RULE, _VALUE, "MyValue", "my_value", "12345"),)
 
 
 def dns_subdomain(text: str) -> tuple[str, ...]:
@@ -215,23 +219,19 @@ def config_key(text: str) -> tuple[str, ...]:
     if _match_config_key(text):
         return OK
     rule = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
-    return (_pattern(rule, _CONFIG_KEY, "key.name", "KEY_NAME", "key-name"),)
+    return (_pattern_message(rule, _CONFIG_KEY, "key.name", "KEY_NAME", "key-name"),)
 
 
 def http_header(text: str) -> tuple[str, ...]:
     """Validate the name of an HTTP header of a probe."""
     if _match_header(text):
         return OK
-    return (_pattern("a valid HTTP header must consist of alphanumeric characters or '-'", _HEADER, "X-Header-Name"),)
+    return (_pattern_message("a valid HTTP header must consist of alphanumeric characters or '-'", _HEADER, "X-Header-Name"),)
 
 
-def generated(text: str) -> str:
+def complete_generate_name(text: str) -> str:
     """Return a generateName prefix as a complete name for validation. A trailing dash will be followed by a suffix."""
     return text[:-1] + "a" if len(text) > 1 and text.endswith("-") else text
-
-
-_RANGE = re.compile(r"(?P<prefix>.*?)(?P<first>\d{1,9})\.\.(?P<last>\d{1,9})", re.ASCII)
-_NUMBER = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -262,16 +262,16 @@ class NodeNames:
         return cls(patterns, frozenset(exact), tuple(prefixes), tuple(ranges))
 
     def __contains__(self, name: str) -> bool:
-        return name in self._exact or name.startswith(self._prefixes) or any(_within(name, *range_) for range_ in self._ranges)
+        return (
+            name in self._exact
+            or name.startswith(self._prefixes)
+            or any(_is_numbered_within(name, *range_) for range_ in self._ranges)
+        )
 
 
-def _within(name: str, prefix: str, first: int, last: int) -> bool:
+def _is_numbered_within(name: str, prefix: str, first: int, last: int) -> bool:
     number = name.removeprefix(prefix) if name.startswith(prefix) else ""
     return _NUMBER.fullmatch(number) is not None and first <= int(number) <= last
-
-
-_UUID_MASK = ~(0xF << 76 | 0x3 << 62)
-_UUID_VERSION = 0x4 << 76 | 0x2 << 62
 
 
 def new_uid(rng: random.Random) -> str:

@@ -27,16 +27,16 @@ from pinnace.api.codec import to_dict
 from pinnace.api.conversion import conversion_of, renamed_fields
 from pinnace.api.field_writer import fields_v1
 from pinnace.api.fieldset import FieldSet, Path, field_element, field_name, from_json, key_element
-from pinnace.api.go_form import completed
+from pinnace.api.go_form import complete_form
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, Time
 from pinnace.api.ownership_pb2 import FieldOwner, FieldOwners
 from pinnace.api.resources import CustomResource, Object, Resource
 from pinnace.api.scalars import format_rfc3339
-from pinnace.api.schema import Map, empty, type_of_resource
+from pinnace.api.schema import Map, empty_object, type_of_resource
 from pinnace.api.structured_merge import compare
 from pinnace.api.unchanged import unchanged_in_status
 from pinnace.api.wellknown import FENCE_ANNOTATION, LIMITS_ANNOTATION, TRACE_ANNOTATION
-from pinnace.api.wire import has_ownership, varint
+from pinnace.api.wire import encode_varint, has_ownership
 
 T = TypeVar("T", bound=Object)
 
@@ -56,6 +56,18 @@ IGNORED = {
     STATUS: FieldSet([(field_element(name),) for name in ("metadata", "spec")]),
 }
 """Fields by subresource that a write does not change. Their values in a configuration are ignored."""
+_LABELS = ("f:spec", "f:template", "f:metadata", "f:labels")
+_DELETION = [("f:metadata", field_element(name)) for name in ("deletionTimestamp", "deletionGracePeriodSeconds")]
+_SERVER_ANNOTATIONS = (FENCE_ANNOTATION, TRACE_ANNOTATION, LIMITS_ANNOTATION)
+_SERVER_MAPS: Mapping[str, Sequence[Path]] = {"pods": [("f:metadata", "f:annotations")]}
+"""The maps that the server creates for its fields, by plural."""
+_NEVER_OWNED_OF_OTHERS = FieldSet(_DELETION)
+_UNOWNED_METADATA = FieldSet(("f:metadata", field_element(name)) for name in SERVER_FIELDS)
+_OMITTED = {"": frozenset({STATUS}), STATUS: frozenset({"metadata", "spec"})}
+"""The top-level fields of IGNORED."""
+_version_of = attrgetter("apiVersion")
+_STATUS_WRITTEN = b"\x2a\x06status"
+"""The subresource of the owner of a status, encoded."""
 
 
 class FieldManager(NamedTuple):
@@ -114,30 +126,28 @@ def _omitted_of_service(service: Any) -> int:
     return sum(1 << bit for bit, value in enumerate(values) if not value)
 
 
-def _paths(parent: str, *names: str) -> tuple[Path, ...]:
+def _field_paths(parent: str, *names: str) -> tuple[Path, ...]:
     return tuple((field_element(parent), field_element(name)) for name in names)
 
 
 ASSIGNED: Mapping[str, _Assigned] = {
     "pods": _Assigned(
-        _paths("spec", "priority", "preemptionPolicy", "priorityClassName", "tolerations", "nodeName"),
+        _field_paths("spec", "priority", "preemptionPolicy", "priorityClassName", "tolerations", "nodeName"),
         _omitted_of_pod,
     ),
-    "namespaces": _Assigned(_paths("spec", "finalizers"), lambda namespace: 1),
-    "nodes": _Assigned(_paths("spec", "taints"), lambda node: int(not node.spec.taints)),
+    "namespaces": _Assigned(_field_paths("spec", "finalizers"), lambda namespace: 1),
+    "nodes": _Assigned(_field_paths("spec", "taints"), lambda node: int(not node.spec.taints)),
     "persistentvolumeclaims": _Assigned(
-        _paths("spec", "storageClassName"), lambda claim: int(not claim.spec.HasField("storageClassName"))
+        _field_paths("spec", "storageClassName"), lambda claim: int(not claim.spec.HasField("storageClassName"))
     ),
     "services": _Assigned(
-        _paths("spec", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"), _omitted_of_service
+        _field_paths("spec", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"),
+        _omitted_of_service,
     ),
-    "jobs": _Assigned(_paths("spec", "selector"), lambda job: int(not job.spec.HasField("selector"))),
+    "jobs": _Assigned(_field_paths("spec", "selector"), lambda job: int(not job.spec.HasField("selector"))),
 }
 """The assigned fields by plural."""
-_LABELS = ("f:spec", "f:template", "f:metadata", "f:labels")
 _JOB_PREFIXES, _JOB_LABELS = ("", "batch.kubernetes.io/"), ("controller-uid", "job-name")
-_DELETION = [("f:metadata", field_element(name)) for name in ("deletionTimestamp", "deletionGracePeriodSeconds")]
-_SERVER_ANNOTATIONS = (FENCE_ANNOTATION, TRACE_ANNOTATION, LIMITS_ANNOTATION)
 _NEVER_OWNED: Mapping[str, FieldSet] = {
     "pods": FieldSet(
         (
@@ -153,12 +163,6 @@ _NEVER_OWNED: Mapping[str, FieldSet] = {
     ),
 }
 """The fields that the server alone sets, by plural."""
-_SERVER_MAPS: Mapping[str, Sequence[Path]] = {"pods": [("f:metadata", "f:annotations")]}
-"""The maps that the server creates for its fields, by plural."""
-_NEVER_OWNED_OF_OTHERS = FieldSet(_DELETION)
-
-
-_UNOWNED_METADATA = FieldSet(("f:metadata", field_element(name)) for name in SERVER_FIELDS)
 
 
 def has_server_fields(resource: Resource[Any]) -> bool:
@@ -207,8 +211,8 @@ def _encoded_status_owner(manager: str, api_version: str, now: int) -> bytes:
 def with_status_owner(ownership: bytes, resource: Resource[Any], manager: FieldManager, now: int, base: bytes) -> bytes:
     """Return the stored owners with one of the status, which has none. `base`: the encoded status before the write."""
     version = "" if manager.api_version == resource.api_version else manager.api_version
-    owner = b"%b\x52%b%b" % (_encoded_status_owner(manager.name, version, now), varint(len(base)), base)
-    return b"%b\x0a%b%b" % (ownership, varint(len(owner)), owner)
+    owner = b"%b\x52%b%b" % (_encoded_status_owner(manager.name, version, now), encode_varint(len(base)), base)
+    return b"%b\x0a%b%b" % (ownership, encode_varint(len(owner)), owner)
 
 
 def _unset_node_ports(service: Any) -> bytes:
@@ -244,7 +248,9 @@ def owners_of(resource: Resource[Any], obj: Any) -> dict[FieldManager, OwnedFiel
         if owner.remaining:
             if everything is None:
                 everything = all_fields(resource, ownable_fields(resource, obj))
-            fields = _remaining(resource, part_of(everything, owner.subresource), _excluded(resource, obj, owner, names))
+            fields = _remaining_fields(
+                resource, part_of(everything, owner.subresource), _excluded_fields(resource, obj, owner, names)
+            )
         else:
             fields = from_json(owner.fields or b"{}").with_names(names)
         if fields:
@@ -255,7 +261,7 @@ def owners_of(resource: Resource[Any], obj: Any) -> dict[FieldManager, OwnedFiel
     return result
 
 
-def _remaining(resource: Resource[Any], part: FieldSet, excluded: FieldSet) -> FieldSet:
+def _remaining_fields(resource: Resource[Any], part: FieldSet, excluded: FieldSet) -> FieldSet:
     """Return the remaining fields of a part. A map that only the server has filled has no owner."""
     fields = part - excluded
     for path in _SERVER_MAPS.get(resource.plural, ()):
@@ -268,7 +274,7 @@ def _stored_version(resource: Resource[Any]) -> str:
     return conversion_of(resource).stored.api_version
 
 
-def _excluded(resource: Resource[Any], obj: Any, owner: FieldOwner, names: Mapping[str, str]) -> FieldSet:
+def _excluded_fields(resource: Resource[Any], obj: Any, owner: FieldOwner, names: Mapping[str, str]) -> FieldSet:
     """Return the fields that do not belong to an owner of the remaining fields."""
     result = FieldSet(assigned_paths(resource, owner))
     if owner.subresource != STATUS:
@@ -324,7 +330,7 @@ def _status_form(status: Any, names: Collection[str] | None = None) -> dict[str,
     """Return the JSON form of a status. `names`: the fields that matter; None: all."""
     if names is not None:
         status = _part_of_status(status, names)
-    return completed(status, to_dict(status))
+    return complete_form(status, to_dict(status))
 
 
 def part_of(fields: FieldSet, subresource: str) -> FieldSet:
@@ -339,7 +345,7 @@ def all_fields(resource: Resource[Any], form: Mapping[str, Any]) -> FieldSet:
 
 def empty_form(resource: Resource[Any]) -> dict[str, Any]:
     """Return an object without fields, in the format of `ownable_fields`."""
-    result = empty(resource.message.DESCRIPTOR)
+    result = empty_object(resource.message.DESCRIPTOR)
     del result["metadata"]
     return {**result, "metadata": {}}
 
@@ -347,7 +353,7 @@ def empty_form(resource: Resource[Any]) -> dict[str, Any]:
 def ownable_fields(resource: Resource[Any], obj: Object) -> dict[str, Any]:
     """Return the JSON form of the fields of an object that can have owners."""
     message = cast(Message, obj)
-    return without_server_fields(resource, completed(message, to_dict(message)))
+    return without_server_fields(resource, complete_form(message, to_dict(message)))
 
 
 def without_server_fields(resource: Resource[Any], form: Mapping[str, Any]) -> dict[str, Any]:
@@ -385,7 +391,7 @@ def encode_stored(resource: Resource[Any], owners: Ownership, everything: FieldS
                 _never_owned(resource) if not manager.subresource else FieldSet()
             )
             excluded = part - owned.fields - known
-            owner.remaining = _remaining(resource, part, known | excluded) == owned.fields
+            owner.remaining = _remaining_fields(resource, part, known | excluded) == owned.fields
         if owner.remaining:
             owner.excluded = excluded.with_names(names).to_json().encode() if excluded else b""
         else:
@@ -466,10 +472,6 @@ def encode(owners: Ownership, resource: Resource[Any]) -> list[ManagedFieldsEntr
     return entries
 
 
-_OMITTED = {"": frozenset({STATUS}), STATUS: frozenset({"metadata", "spec"})}
-"""The top-level fields of IGNORED."""
-
-
 def show_owners(resource: Resource[Any], obj: Any) -> None:
     """Replace the stored owners of an object by its managedFields, in place."""
     metadata = obj.metadata
@@ -479,7 +481,7 @@ def show_owners(resource: Resource[Any], obj: Any) -> None:
     owners = decode_stored(stored).owners
     if _is_written(resource, owners):
         metadata.ClearField("ownership")
-        entries = [_entry(resource, owner, fields) for owner, fields in _written_fields(resource, obj, owners)]
+        entries = [_build_entry(resource, owner, fields) for owner, fields in _written_fields(resource, obj, owners)]
     else:
         entries = encode(owners_of(resource, obj), resource)
         metadata.ClearField("ownership")
@@ -505,9 +507,6 @@ def take_owners(resource: Resource[Any], obj: Any) -> str:
         head, tail = _entry_text(owner.manager, owner.applies, resource.api_version, owner.time, owner.subresource)
         texts.append(f"{head}{fields}{tail}")
     return f"[{','.join(texts)}]" if texts else ""
-
-
-_version_of = attrgetter("apiVersion")
 
 
 def _is_written(resource: Resource[Any], owners: Iterable[FieldOwner]) -> bool:
@@ -549,7 +548,7 @@ def _written_exclusions(resource: Resource[Any], obj: Any, owner: FieldOwner) ->
     return excluded
 
 
-def _entry(resource: Resource[Any], owner: FieldOwner, fields: str) -> ManagedFieldsEntry:
+def _build_entry(resource: Resource[Any], owner: FieldOwner, fields: str) -> ManagedFieldsEntry:
     entry = ManagedFieldsEntry(
         manager=owner.manager,
         operation=APPLY if owner.applies else UPDATE,
@@ -619,10 +618,6 @@ def with_shown_owners(resource: Resource[Any], obj: T) -> T:
     show_owners(resource, copy)
     result: T = copy
     return result
-
-
-_STATUS_WRITTEN = b"\x2a\x06status"
-"""The subresource of the owner of a status, encoded."""
 
 
 def has_status_owner(ownership: bytes) -> bool:

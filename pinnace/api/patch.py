@@ -17,15 +17,30 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor
 
 from pinnace.api import strategic_merge
-from pinnace.api.merge import Data, merged
+from pinnace.api.merge import Data, merge_json
 from pinnace.api.verbs_pb2 import PatchRequest
 
-MAX_VALUES = 10_000
-"""The maximum number of values in a patch: fields of objects and items of arrays at any depth. The lists and maps of an object
-have the same limit."""
+MAX_VALUES = 100_000
+"""The maximum number of values in a patch: fields of objects and items of arrays at any depth. The largest known definition
+of a custom resource has 32,000."""
+MAX_COPIED_VALUES = 10_000
+"""The maximum number of values that the copies in a patch add."""
+MAX_OPERATIONS = 10_000
+MAX_COPIED = 3 << 20
+"""The maximum total size of the copies in a patch, in bytes of JSON. Without a limit, each copy could double the document."""
+MAX_DEPTH = 100
+"""The maximum number of segments of a path. No API object is as deep."""
+_OPS = ("add", "remove", "replace", "move", "copy", "test")
+_TAKES_VALUE = ("add", "replace", "test")
+_TAKES_FROM = ("move", "copy")
+_WHOLE = re.compile("0|-?[1-9][0-9]{0,8}")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+Pointer = tuple[str, ...]
+_TOO_DEEP = "nested too deeply"
+Patch = Data | Sequence[Data]
 
 
-def left(room: int, document: Any) -> int:
+def count_room_left(room: int, document: Any) -> int:
     """Return `room` minus the number of values in the document. Counting stops when the result is negative."""
     waiting = [document]
     while waiting and room >= 0:
@@ -37,21 +52,6 @@ def left(room: int, document: Any) -> int:
                 room -= len(items)
                 waiting.extend(items if room >= 0 else ())
     return room
-
-
-MAX_OPERATIONS = 10_000
-MAX_COPIED = 3 << 20
-"""The maximum total size of the copies in a patch, in bytes of JSON. Without a limit, each copy could double the document."""
-MAX_DEPTH = 100
-"""The maximum number of segments of a path. No API object is as deep."""
-
-_OPS = ("add", "remove", "replace", "move", "copy", "test")
-_TAKES_VALUE = ("add", "replace", "test")
-_TAKES_FROM = ("move", "copy")
-_WHOLE = re.compile("0|-?[1-9][0-9]{0,8}")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-
-Pointer = tuple[str, ...]
 
 
 class JsonPatchError(ValueError):
@@ -67,8 +67,8 @@ class Operation:
     """The "from" of a move or copy operation."""
 
 
-def operations(patch: object) -> Sequence[Data]:
-    """Check that a JSON patch is a list of objects. `applied` reads the operations. Raises JsonPatchError."""
+def check_operations(patch: object) -> Sequence[Data]:
+    """Check that a JSON patch is a list of objects. `apply_json_patch` reads the operations. Raises JsonPatchError."""
     if not isinstance(patch, Sequence) or isinstance(patch, str):
         raise JsonPatchError("expected a JSON array of operations")
     if len(patch) > MAX_OPERATIONS:
@@ -76,17 +76,17 @@ def operations(patch: object) -> Sequence[Data]:
     for number, operation in enumerate(patch):
         if not isinstance(operation, Mapping):
             raise JsonPatchError(f"operation {number}: expected a JSON object")
-    if left(MAX_VALUES, [operation.get("value") for operation in patch if operation.get("op") in _TAKES_VALUE]) < 0:
+    if count_room_left(MAX_VALUES, [operation.get("value") for operation in patch if operation.get("op") in _TAKES_VALUE]) < 0:
         raise JsonPatchError(f"more than {MAX_VALUES:,} values: split the patch")
     return patch
 
 
-def applied(document: Any, patch: Sequence[Data]) -> Any:
+def apply_json_patch(document: Any, patch: Sequence[Data]) -> Any:
     """Return the patched document. The arguments are not modified. Raises JsonPatchError, and RecursionError for deeply nested
     values."""
     editor = _Editor(deepcopy(document))
     for number, operation in enumerate(patch):
-        editor.do(_operation(number, operation))
+        editor.do(_read_operation(number, operation))
     return editor.document
 
 
@@ -96,7 +96,7 @@ class _Editor:
     def __init__(self, document: Any) -> None:
         self.document = document
         self._copied = 0
-        self._room = MAX_VALUES  # the number of values that copies can still add
+        self._room = MAX_COPIED_VALUES  # the number of values that copies can still add
 
     def do(self, operation: Operation) -> None:
         path = operation.path
@@ -112,117 +112,117 @@ class _Editor:
             case "copy":
                 self._add("copy", path, self._copy(operation.source))
             case "test":
-                self._test(path, operation.value)
+                self._test_value(path, operation.value)
 
     def _add(self, op: str, path: Pointer, value: Any) -> None:
         if not path:
             self.document = value
             return
-        parent, last = self._parent(op, path), path[-1]
+        parent, last = self._find_parent(op, path), path[-1]
         if isinstance(parent, dict):
             parent[last] = value
         else:
-            parent.insert(_index(op, path, len(parent), last, behind=True), value)
+            parent.insert(_array_index(op, path, len(parent), last, behind=True), value)
 
     def _remove(self, op: str, path: Pointer) -> Any:
         """Remove the value at the path and return it."""
         if not path:
             raise JsonPatchError(f"{op} operation does not apply: the whole document cannot be removed")
-        parent, key = self._place(op, path)
+        parent, key = self._find_place(op, path)
         return parent.pop(key)
 
     def _replace(self, path: Pointer, value: Any) -> None:
         if not path:
             self.document = value
             return
-        parent, last = self._parent("replace", path), path[-1]
-        parent[_index("replace", path, len(parent), last) if isinstance(parent, list) else last] = value
+        parent, last = self._find_parent("replace", path), path[-1]
+        parent[_array_index("replace", path, len(parent), last) if isinstance(parent, list) else last] = value
 
     def _move(self, source: Pointer, path: Pointer) -> None:
         if path[: len(source)] == source:
             if path == source:
                 self._find("move", source)
                 return
-            raise JsonPatchError(f'move operation does not apply: "{_text(source)}" cannot be moved into itself')
+            raise JsonPatchError(f'move operation does not apply: "{_show_pointer(source)}" cannot be moved into itself')
         self._add("move", path, self._remove("move", source))
 
     def _copy(self, source: Pointer) -> Any:
-        result = self._field("copy", source)
-        self._room = left(self._room, result)
+        result = self._find_or_null("copy", source)
+        self._room = count_room_left(self._room, result)
         if self._room < 0:
-            raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_VALUES:,} values")
+            raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_COPIED_VALUES:,} values")
         text = json.dumps(result, ensure_ascii=False)
         self._copied += len(text)
         if self._copied > MAX_COPIED:
             raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_COPIED} bytes")
         return json.loads(text)  # five times as fast as deepcopy
 
-    def _test(self, path: Pointer, value: Any) -> None:
-        if not equal(self._field("test", path), value):
-            raise JsonPatchError(f"testing value {_text(path)} failed: test failed")
+    def _test_value(self, path: Pointer, value: Any) -> None:
+        if not json_equal(self._find_or_null("test", path), value):
+            raise JsonPatchError(f"testing value {_show_pointer(path)} failed: test failed")
 
-    def _field(self, op: str, path: Pointer) -> Any:
+    def _find_or_null(self, op: str, path: Pointer) -> Any:
         """Find a value like `_find`. A missing field of an object is null."""
-        parent = self._parent(op, path) if path else None
+        parent = self._find_parent(op, path) if path else None
         return parent.get(path[-1]) if isinstance(parent, dict) else self._find(op, path)
 
     def _find(self, op: str, path: Pointer) -> Any:
         if not path:
             return self.document
-        parent, key = self._place(op, path)
+        parent, key = self._find_place(op, path)
         return parent[key]
 
-    def _place(self, op: str, path: Pointer) -> tuple[Any, str | int]:
+    def _find_place(self, op: str, path: Pointer) -> tuple[Any, str | int]:
         """Return the object or array that contains the value at the path, and the name or index of the value."""
-        parent, last = self._parent(op, path), path[-1]
+        parent, last = self._find_parent(op, path), path[-1]
         if isinstance(parent, list):
-            return parent, _index(op, path, len(parent), last)
+            return parent, _array_index(op, path, len(parent), last)
         if last not in parent:
-            raise _missing(op, path)
+            raise _missing_path_error(op, path)
         return parent, last
 
-    def _parent(self, op: str, path: Pointer) -> Any:
+    def _find_parent(self, op: str, path: Pointer) -> Any:
         """Return the object or array that contains the last segment of the path."""
         result = self.document
         for part in path[:-1]:
-            result = _child(op, path, result, part)
+            result = _find_child(op, path, result, part)
         if not isinstance(result, (dict, list)):
-            raise _missing(op, path)
+            raise _missing_path_error(op, path)
         return result
 
 
-def _child(op: str, path: Pointer, parent: Any, part: str) -> Any:
+def _find_child(op: str, path: Pointer, parent: Any, part: str) -> Any:
     if isinstance(parent, dict) and part in parent:
         return parent[part]
     if isinstance(parent, list):
-        return parent[_index(op, path, len(parent), part)]
-    raise _missing(op, path)
+        return parent[_array_index(op, path, len(parent), part)]
+    raise _missing_path_error(op, path)
 
 
-def _index(op: str, path: Pointer, length: int, part: str, *, behind: bool = False) -> int:
+def _array_index(op: str, path: Pointer, length: int, part: str, *, behind: bool = False) -> int:
     """Return the index of an array item. `behind`: the position after the last item is valid."""
     if behind and part == "-":
         return length
     if not _WHOLE.fullmatch(part):
-        raise JsonPatchError(f'{op} operation does not apply: "{part[:32]}" in "{_text(path)}" is not an array index')
+        raise JsonPatchError(f'{op} operation does not apply: "{part[:32]}" in "{_show_pointer(path)}" is not an array index')
     places, index = length + behind, int(part)
     if not -places <= index < places:
-        raise _missing(op, path)
+        raise _missing_path_error(op, path)
     return index % places
 
 
-def _operation(number: int, data: Data) -> Operation:
+def _read_operation(number: int, data: Data) -> Operation:
     where = f"operation {number}"
     op = data.get("op")
     if op not in _OPS:
         raise JsonPatchError(f"{where}: op: expected one of {', '.join(_OPS)}")
     if op in _TAKES_VALUE and "value" not in data:
         raise JsonPatchError(f"{where}: {op} requires a value")
-    source = _pointer(where, "from", data.get("from")) if op in _TAKES_FROM else ()
-    return Operation(op, _pointer(where, "path", data.get("path")), data.get("value"), source)
+    source = _parse_pointer(where, "from", data.get("from")) if op in _TAKES_FROM else ()
+    return Operation(op, _parse_pointer(where, "path", data.get("path")), data.get("value"), source)
 
 
-def _pointer(where: str, name: str, text: object) -> Pointer:
+def _parse_pointer(where: str, name: str, text: object) -> Pointer:
     if not isinstance(text, str) or (text and not text.startswith("/")):
         raise JsonPatchError(f'{where}: {name}: expected a JSON pointer, for example "/metadata/labels/app"')
     parts = text.split("/")[1:]
@@ -233,27 +233,21 @@ def _pointer(where: str, name: str, text: object) -> Pointer:
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
 
 
-def _text(path: Pointer) -> str:
+def _show_pointer(path: Pointer) -> str:
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
 
 
-def _missing(op: str, path: Pointer) -> JsonPatchError:
-    return JsonPatchError(f'{op} operation does not apply: doc is missing path: "{_text(path)}": missing value')
+def _missing_path_error(op: str, path: Pointer) -> JsonPatchError:
+    return JsonPatchError(f'{op} operation does not apply: doc is missing path: "{_show_pointer(path)}": missing value')
 
 
-def equal(one: Any, other: Any) -> bool:
+def json_equal(one: Any, other: Any) -> bool:
     """Return whether two JSON values are equal. Numbers are compared by value; booleans are not numbers."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
+        return one.keys() == other.keys() and all(json_equal(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(equal, one, other))
+        return len(one) == len(other) and all(map(json_equal, one, other))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
-
-
-_TOO_DEEP = "nested too deeply"
-
-
-Patch = Data | Sequence[Data]
 
 
 class PatchError(ValueError):
@@ -284,21 +278,21 @@ def parse(text: bytes, kind: PatchRequest.Type) -> Patch:
         raise PatchError(_TOO_DEEP) from None
     if kind == PatchRequest.JSON:
         try:
-            return operations(patch)
+            return check_operations(patch)
         except JsonPatchError as error:
             raise PatchError(str(error)) from None
     if not isinstance(patch, Mapping):
         raise PatchError("expected a JSON object")
-    if left(MAX_VALUES, patch) < 0:
+    if count_room_left(MAX_VALUES, patch) < 0:
         raise PatchError(f"more than {MAX_VALUES:,} values: split the patch")
     return patch
 
 
-def patched(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descriptor | None = None) -> dict[str, Any]:
+def apply_any_patch(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descriptor | None = None) -> dict[str, Any]:
     """Return the JSON form of the patched object. `message`: its type, whose merge keys a strategic merge uses. The result is
     not validated. Raises PatchError."""
     try:
-        result = _patched(live, kind, patch, message)
+        result = _apply_patch(live, kind, patch, message)
     except RecursionError:
         raise PatchError(_TOO_DEEP) from None
     except strategic_merge.FormatError as error:
@@ -312,12 +306,12 @@ def patched(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descript
     return result
 
 
-def _patched(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descriptor | None) -> Any:
+def _apply_patch(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descriptor | None) -> Any:
     if not isinstance(patch, Mapping):
-        return applied(dict(live), patch)
+        return apply_json_patch(dict(live), patch)
     if kind == PatchRequest.STRATEGIC_MERGE:
         return strategic_merge.merge(live, patch, message)
-    return merged(live, patch)
+    return merge_json(live, patch)
 
 
 def with_reset(form: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,11 @@ ENDED = ("Succeeded", "Failed")
 """The terminal phases of a pod."""
 EVICTED = "Evicted"
 """The reason of a pod that the kubelet evicted under resource pressure."""
+_COUNTED = ("cpu", "memory")
+_MAX_REMEMBERED = 512
+"""The maximum encoded size of a cached message in bytes."""
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+"""The effects of taints."""
 
 
 def ended(pod: Pod) -> bool:
@@ -43,16 +48,11 @@ def status_of(pod: Pod) -> Pod:
     return copy
 
 
-_COUNTED = ("cpu", "memory")
-_MAX_REMEMBERED = 512
-"""The maximum encoded size of a cached message in bytes."""
-
-
 def qos_class(spec: PodSpec) -> str:
     """Return the QoS class of a pod after defaulting, which sets missing requests to the limits. Pod-level resources replace
     the resources of the containers."""
     if spec.HasField("resources") and (spec.resources.requests or spec.resources.limits):
-        return _class(spec.resources.SerializeToString())
+        return _compute_class(spec.resources.SerializeToString())
     classes = [_container_class(container) for container in spec.containers]
     if init_containers := spec.initContainers:
         classes += [_container_class(container) for container in init_containers]
@@ -63,24 +63,24 @@ def _container_class(container: Container) -> str:
     if not container.HasField("resources"):
         return "BestEffort"
     encoded = container.resources.SerializeToString()
-    return _remembered(encoded) if len(encoded) <= _MAX_REMEMBERED else _class(encoded)
+    return _cached_class(encoded) if len(encoded) <= _MAX_REMEMBERED else _compute_class(encoded)
 
 
 @lru_cache(maxsize=4096)
-def _remembered(encoded: bytes) -> str:
-    return _class(encoded)
+def _cached_class(encoded: bytes) -> str:
+    return _compute_class(encoded)
 
 
-def _class(encoded: bytes) -> str:
+def _compute_class(encoded: bytes) -> str:
     """Return the QoS class of an encoded ResourceRequirements."""
     resources = ResourceRequirements.FromString(encoded)
-    requests, limits = _amounts(resources.requests), _amounts(resources.limits)
+    requests, limits = _nonzero_amounts(resources.requests), _nonzero_amounts(resources.limits)
     if len(limits) == len(_COUNTED) and limits == requests:
         return "Guaranteed"
     return "Burstable" if requests or limits else "BestEffort"
 
 
-def _amounts(amounts: Mapping[str, Quantity]) -> dict[str, Decimal]:
+def _nonzero_amounts(amounts: Mapping[str, Quantity]) -> dict[str, Decimal]:
     """Return the nonzero amounts of CPU and memory. Invalid quantities are skipped, because validation runs later."""
     decimals = {}
     for name in _COUNTED:
@@ -88,10 +88,6 @@ def _amounts(amounts: Mapping[str, Quantity]) -> dict[str, Decimal]:
             with suppress(QuantityError):
                 decimals[name] = parse(amounts[name].string)
     return {name: value for name, value in decimals.items() if value}
-
-
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-"""The effects of taints."""
 
 
 def tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:
@@ -123,7 +119,7 @@ class Tolerations:
         return bool(self._one_value) and any((*place, value) in self._one_value for place in places)
 
 
-def evicting(node: Node) -> list[Taint]:
+def evicting_taints(node: Node) -> list[Taint]:
     """Return the NoExecute taints of a node, which running pods must tolerate."""
     return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
 

@@ -14,12 +14,14 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from pinnace.api.codec import map_value
-from pinnace.api.quantity import QuantityError, canonical, parse
+from pinnace.api.quantity import QuantityError, canonicalize_quantity, parse
 from pinnace.api.resource_v1_pb2 import Quantity
 
 M = TypeVar("M", bound=Message)
 _MOST_KNOWN, _LONGEST_KNOWN = 512, 2048
 """The maximum number of cached canonical messages per type, and their maximum size in bytes: at most 1 MiB per type."""
+_Step = Callable[[Any], None]
+"""A function that canonicalizes the quantities in one field of a message."""
 
 
 class _Shape(Enum):
@@ -40,7 +42,7 @@ class _Holder(NamedTuple):
 
 
 def has_quantities(message: Descriptor) -> bool:
-    return bool(_holders(message))
+    return bool(_holders_of(message))
 
 
 def canonicalize(message: Any) -> None:
@@ -48,22 +50,18 @@ def canonicalize(message: Any) -> None:
 
     This function processes every created pod, so it visits only fields that can contain quantities. Specs and resource lists
     that are known to be canonical are recognized by their bytes, because many pods share a template."""
-    for step in _plan(message.DESCRIPTOR):
+    for step in _plan_visit(message.DESCRIPTOR):
         step(message)
 
 
-def _rewrite(quantity: Quantity) -> None:
+def _rewrite_canonically(quantity: Quantity) -> None:
     text = quantity.string
     try:
-        better = canonical(text)
+        better = canonicalize_quantity(text)
     except QuantityError:
         return
     if better != text:
         quantity.string = better
-
-
-_Step = Callable[[Any], None]
-"""A function that canonicalizes the quantities in one field of a message."""
 
 
 def _step(holder: _Holder, visit: _Step) -> _Step:
@@ -89,8 +87,8 @@ def _step(holder: _Holder, visit: _Step) -> _Step:
 def _visit(holder: _Holder, message: Descriptor) -> _Step:
     """Return the function that canonicalizes one value of the field."""
     if holder.of_quantities:
-        return _rewrite
-    small = len(message.fields) <= 4 and all(item.of_quantities for item in _holders(message))
+        return _rewrite_canonically
+    small = len(message.fields) <= 4 and all(item.of_quantities for item in _holders_of(message))
     return Known(message).visit if small or holder.name == "spec" else canonicalize
 
 
@@ -108,7 +106,7 @@ class Known:
         before = value.SerializeToString()
         if before in self._known:
             return
-        for step in _plan(self._message):
+        for step in _plan_visit(self._message):
             step(value)
         if len(before) > _LONGEST_KNOWN:
             return
@@ -121,11 +119,11 @@ def semantically_equal(one: M, other: M) -> bool:
     """Return whether two messages of the same type are equal, with quantities compared by value."""
     if one == other:
         return True
-    if not _holders(one.DESCRIPTOR):
+    if not _holders_of(one.DESCRIPTOR):
         return False
     copied = type(other)()
     copied.CopyFrom(other)
-    _keep(copied, one)
+    _keep_spellings(copied, one)
     return copied == one
 
 
@@ -134,22 +132,22 @@ def keep_equal(new: Any, old: Any) -> None:
     kind. An update that changes no value then changes nothing."""
     spec, before = getattr(new, "spec", None), getattr(old, "spec", None)
     if spec is not None and spec != before:
-        _keep(spec, before)
+        _keep_spellings(spec, before)
 
 
-def _keep(new: Any, old: Any) -> None:
+def _keep_spellings(new: Any, old: Any) -> None:
     if isinstance(new, Quantity):
         if new.string != old.string and _same_value(new.string, old.string):
             new.string = old.string
         return
-    for holder in _holders(new.DESCRIPTOR):
+    for holder in _holders_of(new.DESCRIPTOR):
         after, before = getattr(new, holder.name), getattr(old, holder.name)
         if after != before:
-            for now, was in _pairs(holder, after, before):
-                _keep(now, was)
+            for now, was in _match_values(holder, after, before):
+                _keep_spellings(now, was)
 
 
-def _pairs(holder: _Holder, after: Any, before: Any) -> Iterable[tuple[Any, Any]]:
+def _match_values(holder: _Holder, after: Any, before: Any) -> Iterable[tuple[Any, Any]]:
     """Return values at the same position: with the same key, name or index. A wrong pair is harmless, because only equal values
     are replaced."""
     if holder.shape is _Shape.MAP:
@@ -171,14 +169,14 @@ def _same_value(one: str, other: str) -> bool:
 
 
 @cache  # one entry per message type
-def _holders(message: Descriptor) -> tuple[_Holder, ...]:
-    return tuple(_holder(field) for field in message.fields if _holds(field, frozenset((message.full_name,))))
+def _holders_of(message: Descriptor) -> tuple[_Holder, ...]:
+    return tuple(_holder_of(field) for field in message.fields if _holds_quantities(field, frozenset((message.full_name,))))
 
 
 @cache
-def _plan(message: Descriptor) -> tuple[_Step, ...]:
+def _plan_visit(message: Descriptor) -> tuple[_Step, ...]:
     return tuple(
-        _step(holder, _visit(holder, _value_type(message.fields_by_name[holder.name]))) for holder in _holders(message)
+        _step(holder, _visit(holder, _value_type(message.fields_by_name[holder.name]))) for holder in _holders_of(message)
     )
 
 
@@ -189,7 +187,7 @@ def _value_type(field: FieldDescriptor) -> Descriptor:
     return message
 
 
-def _holder(field: FieldDescriptor) -> _Holder:
+def _holder_of(field: FieldDescriptor) -> _Holder:
     value = map_value(field)
     shape = _Shape.MAP if value is not None else _Shape.REPEATED if field.is_repeated else _Shape.SINGULAR
     message = _value_type(field)
@@ -197,11 +195,11 @@ def _holder(field: FieldDescriptor) -> _Holder:
     return _Holder(field.name, shape, message.full_name == Quantity.DESCRIPTOR.full_name, named)
 
 
-def _holds(field: FieldDescriptor, above: frozenset[str]) -> bool:
+def _holds_quantities(field: FieldDescriptor, above: frozenset[str]) -> bool:
     """Return whether the field can contain quantities. `above`: messages that contain it, which are not visited again."""
     message = (map_value(field) or field).message_type
     if message is None or message.full_name in above:
         return False
     if message.full_name == Quantity.DESCRIPTOR.full_name:
         return True
-    return any(_holds(field_descriptor, above | {message.full_name}) for field_descriptor in message.fields)
+    return any(_holds_quantities(field_descriptor, above | {message.full_name}) for field_descriptor in message.fields)

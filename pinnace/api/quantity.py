@@ -51,7 +51,7 @@ def parse(text: str) -> Decimal:
 
 
 @lru_cache(maxsize=4096)
-def canonical(text: str) -> str:
+def canonicalize_quantity(text: str) -> str:
     """Return the canonical form in which Kubernetes serves a quantity: ".5" -> "500m", "1000M" -> "1G", "1.5Gi" -> "1536Mi".
 
     The number has no fraction. The suffix is the largest one that permits this, within the family of the text's suffix

@@ -28,6 +28,9 @@ _SCALARS: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number"),
     float: ((float, int), "a number"),
 }
+MOST_PROFILES = 10
+"""The maximum number of profiles in an error message."""
+T = TypeVar("T")
 
 
 class Malformed(ValueError):
@@ -49,56 +52,56 @@ def to_json(record: Any) -> dict[str, Any]:
     """Return the record as a dictionary for `json`, with fields in the order of their declaration."""
     kind: Any = type(record)
     result: dict[str, Any] = {}
-    for name, key, omitted in _written(kind):
+    for name, key, omitted in _written_fields(kind):
         value = getattr(record, name)
         if omitted is MISSING or value != omitted:
-            result[key] = _value(value)
+            result[key] = _to_json_value(value)
     return result
 
 
 def from_json(kind: type[R], value: object) -> R:
     """Convert the parsed JSON to a record. Raises Malformed."""
     hint: Any = kind
-    return cast(R, _reader(hint)(value))
+    return cast(R, _create_reader(hint)(value))
 
 
-def _value(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
-        return {key: _value(each) for key, each in value.items()}
+        return {key: _to_json_value(each) for key, each in value.items()}
     if isinstance(value, Sequence):
-        return [_value(item) for item in value]
+        return [_to_json_value(item) for item in value]
     return to_json(value)
 
 
 @lru_cache
-def _written(kind: type[Any]) -> list[tuple[str, str, Any]]:
+def _written_fields(kind: type[Any]) -> list[tuple[str, str, Any]]:
     """Return the fields: name, key, and the default value if the field is omitted when it has the default."""
-    return [(item.name, _key(item.name), item.default if "omitted" in item.metadata else MISSING) for item in fields(kind)]
+    return [(item.name, _json_key(item.name), item.default if "omitted" in item.metadata else MISSING) for item in fields(kind)]
 
 
-def _key(name: str) -> str:
+def _json_key(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
 
 
 @lru_cache
-def _reader(hint: Any) -> Callable[[Any], Any]:
+def _create_reader(hint: Any) -> Callable[[Any], Any]:
     """Return a function that converts a value to this type, or raises Malformed."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is UnionType:
-        return _optional(arguments)
+        return _optional_reader(arguments)
     if origin is Sequence:
-        return _list_of(_reader(arguments[0]))
+        return _list_of(_create_reader(arguments[0]))
     if origin is Mapping:
-        return _object_of(_reader(arguments[1]))
+        return _object_of(_create_reader(arguments[1]))
     if is_dataclass(origin or hint):
-        return _record(hint)
-    return _scalar(hint) if hint in _SCALARS else _choice(hint)
+        return _record_reader(hint)
+    return _scalar_reader(hint) if hint in _SCALARS else _choice_reader(hint)
 
 
-def _scalar(hint: Any) -> Callable[[Any], Any]:
+def _scalar_reader(hint: Any) -> Callable[[Any], Any]:
     types, expected = _SCALARS[hint]
 
     def read(value: Any) -> Any:
@@ -109,7 +112,7 @@ def _scalar(hint: Any) -> Callable[[Any], Any]:
     return read
 
 
-def _choice(kind: type[StrEnum]) -> Callable[[Any], Any]:
+def _choice_reader(kind: type[StrEnum]) -> Callable[[Any], Any]:
     known = {member.value: member for member in kind}
 
     def read(value: Any) -> Any:
@@ -120,8 +123,8 @@ def _choice(kind: type[StrEnum]) -> Callable[[Any], Any]:
     return read
 
 
-def _optional(alternatives: tuple[Any, ...]) -> Callable[[Any], Any]:
-    (present,) = (_reader(alternative) for alternative in alternatives if alternative is not type(None))
+def _optional_reader(alternatives: tuple[Any, ...]) -> Callable[[Any], Any]:
+    (present,) = (_create_reader(alternative) for alternative in alternatives if alternative is not type(None))
     return lambda value: None if value is None else present(value)
 
 
@@ -129,29 +132,29 @@ def _list_of(item: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if not isinstance(value, list):
             raise Malformed("expected a list")
-        return [_at(f"[{place}]", item, each) for place, each in enumerate(value)]
+        return [_read_step(f"[{place}]", item, each) for place, each in enumerate(value)]
 
     return read
 
 
 def _object_of(item: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: {key: _at(f"[{key}]", item, each) for key, each in _object(value).items()}
+    return lambda value: {key: _read_step(f"[{key}]", item, each) for key, each in _require_object(value).items()}
 
 
-def _record(hint: Any) -> Callable[[Any], Any]:
+def _record_reader(hint: Any) -> Callable[[Any], Any]:
     kind, arguments = get_origin(hint) or hint, get_args(hint)
     hints = get_type_hints(kind)
     known = []
     for item in fields(kind):
         of = hints[item.name]
-        reader = _reader(of[arguments] if getattr(of, "__parameters__", ()) else of)
-        known.append((item.name, _key(item.name), reader, item.default is MISSING and item.default_factory is MISSING))
+        reader = _create_reader(of[arguments] if getattr(of, "__parameters__", ()) else of)
+        known.append((item.name, _json_key(item.name), reader, item.default is MISSING and item.default_factory is MISSING))
 
     def read(value: Any) -> Any:
-        there, result = _object(value), {}
+        there, result = _require_object(value), {}
         for name, key, reader, required in known:
             if key in there:
-                result[name] = _at(key, reader, there[key])
+                result[name] = _read_step(key, reader, there[key])
             elif required:
                 raise Malformed("missing field", key)
         return kind(**result)
@@ -159,21 +162,17 @@ def _record(hint: Any) -> Callable[[Any], Any]:
     return read
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _require_object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Malformed("expected an object")
     return value
 
 
-def _at(step: str, reader: Callable[[Any], Any], value: Any) -> Any:
+def _read_step(step: str, reader: Callable[[Any], Any], value: Any) -> Any:
     try:
         return reader(value)
     except Malformed as error:
         raise error.below(step) from None
-
-
-MOST_PROFILES = 10
-"""The maximum number of profiles in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,13 +286,13 @@ class Answer:
     unexplained: Unexplained | None = None
 
 
-def listing(names: Sequence[str], most: int = 3) -> str:
+def format_list(names: Sequence[str], most: int = 3) -> str:
     """Format a list of names, for example "a, b, c and 4 more"."""
     more = len(names) - most
     return f"{', '.join(names[:most])} and {more} more" if more > 0 else ", ".join(names)
 
 
-def decides(scheduler: str, elections: Iterable[Election]) -> Election | None:
+def deciding_election(scheduler: str, elections: Iterable[Election]) -> Election | None:
     """Return the election whose leader schedules the pods of this scheduler, or None if no running scheduler has this
     profile."""
     return next((election for election in elections if scheduler in election.scheduler_names), None)
@@ -302,10 +301,7 @@ def decides(scheduler: str, elections: Iterable[Election]) -> Election | None:
 def no_profile(scheduler: str, elections: Iterable[Election]) -> str:
     """Return the error for a `schedulerName` without a running scheduler, as a sentence without a period."""
     profiles = sorted({name for election in elections for name in election.scheduler_names})
-    return f'no running scheduler has a profile named "{scheduler}"; profiles: {listing(profiles, MOST_PROFILES) or "none"}'
-
-
-T = TypeVar("T")
+    return f'no running scheduler has a profile named "{scheduler}"; profiles: {format_list(profiles, MOST_PROFILES) or "none"}'
 
 
 class Place(StrEnum):

@@ -20,7 +20,7 @@ class Reference(NamedTuple):
 
 
 def pod_references(pod: Pod) -> Iterator[Reference]:
-    """Yields the references of volumes and of variables. An object may appear several times."""
+    """Yield the references of volumes and of variables. An object may appear several times."""
     for volume in pod.spec.volumes:
         source = volume.volumeSource
         if source.HasField("configMap"):
@@ -40,7 +40,7 @@ def pod_references(pod: Pod) -> Iterator[Reference]:
 
 
 def container_references(container: Container) -> Iterator[Reference]:
-    """Yields the references of the variables of a container."""
+    """Yield the references of the variables of a container."""
     for source in container.envFrom:
         if source.HasField("configMapRef"):
             yield Reference(CONFIG_MAP, source.configMapRef.localObjectReference.name)

@@ -72,6 +72,40 @@ from pinnace.api import (
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 
+ROOT = "/registry/"
+"""The prefix of all etcd keys with cluster state."""
+CUSTOM_SERVICE = "pinnace.v1.CustomObjects"
+"""The gRPC service whose methods every version of every custom kind has, in a service of its own."""
+NODE_PORTS_PREFIX = f"{ROOT}nodeports/"
+ELECTIONS_PREFIX = f"{ROOT}elections/"
+NOMINATIONS_PREFIX = f"{ROOT}nominations/"
+CANDIDATES_PREFIX = f"{ROOT}candidates/"
+TERMS_PREFIX = f"{ROOT}terms/"
+RESTORES_KEY = f"{ROOT}restores"
+"""The key with the ID of each restore in this history (pinnace.apiserver.election.history)."""
+CLUSTER_KEY = f"{ROOT}cluster"
+"""The key with the identity of the cluster (pinnace.apiserver.startup)."""
+COMMITS_PREFIX = "/pinnace.io/commits/"
+"""The prefix of commit markers. It is outside /registry/, because commit markers are not cluster state and are not cached."""
+STORAGE_FORMAT_KEY = "/pinnace.io/storage-format"
+"""The key with the storage format of all objects (pinnace.apiserver.startup). It is outside /registry/."""
+COMPACT_REV_KEY = "/pinnace.io/compact_rev_key"
+"""The key that coordinates compaction between API servers (apiserver.storage.compactor). It is outside /registry/. Kubernetes
+uses the same name."""
+EVENTS_TRIM_KEY = "/pinnace.io/events-trim"
+"""The key that coordinates the deletion of excess events between API servers (apiserver.registry.events). It is outside
+/registry/."""
+DEFAULT_NAMESPACE = "default"
+UNSAID = ("", "0")
+"""The resourceVersions that mean "not set", as in Kubernetes."""
+NODE_LEASE_NAMESPACE = "kube-node-lease"
+SYSTEM_NAMESPACE = "kube-system"
+_DEPLOYMENT = "a Deployment keeps pods running"
+_CERTIFICATES = "users are identified by certificates: `pinnace pki DIR --user NAME`; bind roles to users and groups"
+_KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
+_CLAIMS = "request storage with a PersistentVolumeClaim and a StorageClass; see docs/workloads.md"
+_DEVICES = "extended resources of nodes, such as example.com/gpu, are requested like cpu"
+
 
 class Object(Protocol):
     """An API object: a protobuf message with ObjectMeta as field 1. Most kinds have a `spec` and a `status`."""
@@ -83,9 +117,6 @@ class Object(Protocol):
     def CopyFrom(self, other: Self, /) -> None: ...  # noqa: N802
     def ByteSize(self) -> int: ...  # noqa: N802
 
-
-ROOT = "/registry/"
-"""The prefix of all etcd keys with cluster state."""
 
 T = TypeVar("T", bound=Object)
 T_co = TypeVar("T_co", bound=Object, covariant=True)
@@ -146,10 +177,6 @@ class Resource(Generic[T_co]):
 
     def key_of(self, obj: Object) -> str:
         return self.key(obj.metadata.namespace, obj.metadata.name)
-
-
-CUSTOM_SERVICE = "pinnace.v1.CustomObjects"
-"""The gRPC service whose methods every version of every custom kind has, in a service of its own."""
 
 
 class CustomSchema(Protocol):
@@ -495,29 +522,17 @@ def names(resource: Resource[Any]) -> Iterator[str]:
     yield from (resource.plural, resource.kind.lower(), *resource.short_names)
 
 
-NODE_PORTS_PREFIX = f"{ROOT}nodeports/"
-
-
 def node_port_key(port: int) -> str:
     """Return the key of a node port that a service uses (pinnace.apiserver.registry.allocation)."""
     return f"{NODE_PORTS_PREFIX}{port}"
-
-
-ELECTIONS_PREFIX = f"{ROOT}elections/"
 
 
 def election_key(name: str) -> str:
     return ELECTIONS_PREFIX + name
 
 
-NOMINATIONS_PREFIX = f"{ROOT}nominations/"
-
-
 def nomination_key(election: str) -> str:
     return NOMINATIONS_PREFIX + election
-
-
-CANDIDATES_PREFIX = f"{ROOT}candidates/"
 
 
 def candidates_prefix(election: str) -> str:
@@ -527,9 +542,6 @@ def candidates_prefix(election: str) -> str:
 
 def candidate_key(election: str, session: int) -> str:
     return f"{candidates_prefix(election)}{session:x}"
-
-
-TERMS_PREFIX = f"{ROOT}terms/"
 
 
 def terms_prefix(election: str) -> str:
@@ -542,48 +554,8 @@ def term_key(election: str, token: int) -> str:
     return f"{terms_prefix(election)}{token:020d}"
 
 
-RESTORES_KEY = f"{ROOT}restores"
-"""The key with the ID of each restore in this history (pinnace.apiserver.election.history)."""
-
-
-CLUSTER_KEY = f"{ROOT}cluster"
-"""The key with the identity of the cluster (pinnace.apiserver.startup)."""
-
-
-COMMITS_PREFIX = "/pinnace.io/commits/"
-"""The prefix of commit markers. It is outside /registry/, because commit markers are not cluster state and are not cached."""
-
-
 def commit_key(server: str, chain: int) -> str:
     return f"{COMMITS_PREFIX}{server}/{chain}"
-
-
-STORAGE_FORMAT_KEY = "/pinnace.io/storage-format"
-"""The key with the storage format of all objects (pinnace.apiserver.startup). It is outside /registry/."""
-
-
-COMPACT_REV_KEY = "/pinnace.io/compact_rev_key"
-"""The key that coordinates compaction between API servers (apiserver.storage.compactor). It is outside /registry/. Kubernetes
-uses the same name."""
-
-
-EVENTS_TRIM_KEY = "/pinnace.io/events-trim"
-"""The key that coordinates the deletion of excess events between API servers (apiserver.registry.events). It is outside
-/registry/."""
-
-
-DEFAULT_NAMESPACE = "default"
-UNSAID = ("", "0")
-"""The resourceVersions that mean "not set", as in Kubernetes."""
-NODE_LEASE_NAMESPACE = "kube-node-lease"
-SYSTEM_NAMESPACE = "kube-system"
-
-
-_DEPLOYMENT = "a Deployment keeps pods running"
-_CERTIFICATES = "users are identified by certificates: `pinnace pki DIR --user NAME`; bind roles to users and groups"
-_KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
-_CLAIMS = "request storage with a PersistentVolumeClaim and a StorageClass; see docs/workloads.md"
-_DEVICES = "extended resources of nodes, such as example.com/gpu, are requested like cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -630,7 +602,7 @@ ABSENT = (
 )
 
 
-def absent(name: str) -> Absent | None:
+def find_absent(name: str) -> Absent | None:
     """Return the missing Kubernetes kind with this plural, kind or short name (case-insensitive), or None."""
     wanted = name.lower()
     return next((item for item in ABSENT if wanted in (item.plural.lower(), item.kind.lower(), *item.short_names)), None)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.merge import LAST_APPLIED
 
 HASH_LABEL = "pod-template-hash"
@@ -29,7 +29,7 @@ OWN_ANNOTATIONS = frozenset(
 """Annotations that are not copied between a Deployment and its ReplicaSets."""
 
 
-def bare(template: PodTemplateSpec) -> PodTemplateSpec:
+def without_hash_label(template: PodTemplateSpec) -> PodTemplateSpec:
     """Return a copy of the template without the hash label."""
     copied = PodTemplateSpec()
     copied.CopyFrom(template)
@@ -39,4 +39,4 @@ def bare(template: PodTemplateSpec) -> PodTemplateSpec:
 
 def revision(annotations: Mapping[str, str]) -> int:
     """Return the revision number in the annotations, or 0."""
-    return natural(annotations.get(REVISION_ANNOTATION, "")) or 0
+    return parse_natural(annotations.get(REVISION_ANNOTATION, "")) or 0

@@ -25,6 +25,14 @@ from pinnace.api.runtime_v1_pb2 import RawExtension
 
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """The Unix times of the start of year 1 and the end of year 9999."""
+STRING = 1
+"""The IntOrString.type of a string. The type of a number is 0."""
+MAX_INT32 = 2**31 - 1
+_ZEROS: Mapping[int, str | int | bytes] = {
+    FieldDescriptor.TYPE_STRING: "",
+    FieldDescriptor.TYPE_BYTES: b"",
+    FieldDescriptor.TYPE_BOOL: False,
+}
 
 
 def to_time(seconds: float) -> Time:
@@ -67,11 +75,6 @@ def parse_rfc3339(text: str) -> Time:
     """Parse an RFC 3339 time as Go does. Raises TimeError."""
     instant = go_time.parse(text)
     return Time(seconds=instant.seconds, nanos=instant.nanos)
-
-
-STRING = 1
-"""The IntOrString.type of a string. The type of a number is 0."""
-MAX_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +177,6 @@ SCALARS: Mapping[str, Scalar] = {
     RawExtension.DESCRIPTOR.full_name: Scalar(_write_json, _read_json),
 }
 """The conversions by full name of the message."""
-
-
-_ZEROS: Mapping[int, str | int | bytes] = {
-    FieldDescriptor.TYPE_STRING: "",
-    FieldDescriptor.TYPE_BYTES: b"",
-    FieldDescriptor.TYPE_BOOL: False,
-}
 
 
 def write_primitive(value: Any) -> Any:

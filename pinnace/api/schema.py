@@ -150,7 +150,7 @@ class MessageFields:
         self.message = message
 
     def get(self, name: str, /) -> Type | None:
-        return _fields(self.message).get(name)
+        return _field_types(self.message).get(name)
 
 
 _PRIMITIVES = {
@@ -161,7 +161,7 @@ _PRIMITIVES = {
 
 
 @cache
-def extensions() -> Mapping[str, Any]:
+def load_extensions() -> Mapping[str, Any]:
     """Return Kubernetes' extensions of each schema, by its name: those of each property, and of the schema itself."""
     result: Mapping[str, Any] = json.loads(_FILE.read_text())
     return result
@@ -183,7 +183,7 @@ def type_of(message: Descriptor, atomic: bool | None = None) -> Type:
     if message.full_name in SCALARS:
         return Scalar(Kind.ANY)
     if atomic is None:
-        atomic = extensions().get(schema_name(message), {}).get(_MAP_TYPE) == _ATOMIC
+        atomic = load_extensions().get(schema_name(message), {}).get(_MAP_TYPE) == _ATOMIC
     return Map(MessageFields(message), None, atomic)
 
 
@@ -196,38 +196,38 @@ def type_of_resource(resource: Resource[Any]) -> Type:
 
 
 @cache
-def _fields(message: Descriptor) -> Mapping[str, Type]:
-    return {name: _field(field) for name, field in fields_of(message).items()}
+def _field_types(message: Descriptor) -> Mapping[str, Type]:
+    return {name: _field_type(field) for name, field in fields_of(message).items()}
 
 
-def _field(field: Field) -> Type:
+def _field_type(field: Field) -> Type:
     descriptor = field.descriptor
     assert descriptor.containing_type is not None
-    parent = extensions().get(schema_name(descriptor.containing_type), {})
+    parent = load_extensions().get(schema_name(descriptor.containing_type), {})
     said = parent.get("properties", {}).get(descriptor.json_name, {})
     atomic = said[_MAP_TYPE] == _ATOMIC if _MAP_TYPE in said else None
     if field.value is not None:
-        return Map(None, _value(field.value), atomic or False)
+        return Map(None, _value_type(field.value), atomic or False)
     if descriptor.is_repeated:
         keys = tuple(said.get(_LIST_KEYS, ()))
-        return List(_value(descriptor), said.get(_LIST_TYPE, _ATOMIC) == _ATOMIC, keys)
-    return _value(descriptor, atomic)
+        return List(_value_type(descriptor), said.get(_LIST_TYPE, _ATOMIC) == _ATOMIC, keys)
+    return _value_type(descriptor, atomic)
 
 
-def _value(field: FieldDescriptor, atomic: bool | None = None) -> Type:
+def _value_type(field: FieldDescriptor, atomic: bool | None = None) -> Type:
     if field.message_type is not None:
         return type_of(field.message_type, atomic)
     return _PRIMITIVES.get(field.type, Scalar(Kind.NUMBER))
 
 
 @cache
-def _empty(message: Descriptor) -> Mapping[str, Any]:
+def _empty_form(message: Descriptor) -> Mapping[str, Any]:
     result: dict[str, Any] = {}
     for name, field in fields_of(message).items():
         descriptor = field.descriptor
         struct = descriptor.message_type if not descriptor.is_repeated else None
         if struct is not None and (name in _STRUCTS or (name == "template" and of_field(descriptor).required)):
-            result[name] = _empty(struct)
+            result[name] = _empty_form(struct)
         elif descriptor.is_repeated and of_field(descriptor).required and descriptor.full_name not in _OMITTED_WHEN_EMPTY:
             result[name] = None
     for name in SHOWN_WHEN_ZERO.get(message.full_name, ()):
@@ -236,11 +236,11 @@ def _empty(message: Descriptor) -> Mapping[str, Any]:
         result.setdefault(name, None)
     for name in (*SHOWN_WHEN_EMPTY.get(message.full_name, ()), *_MORE_STRUCTS.get(message.full_name, ())):
         inner = fields_of(message)[name].descriptor.message_type
-        result.setdefault(name, _empty(inner) if inner is not None else {})
+        result.setdefault(name, _empty_form(inner) if inner is not None else {})
     return result
 
 
-def empty(message: Descriptor) -> dict[str, Any]:
+def empty_object(message: Descriptor) -> dict[str, Any]:
     """Return the JSON form of an empty object, as Kubernetes' Go types write it: with the fields that are never left out."""
-    result: dict[str, Any] = json.loads(json.dumps(_empty(message)))
+    result: dict[str, Any] = json.loads(json.dumps(_empty_form(message)))
     return result

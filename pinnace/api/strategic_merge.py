@@ -25,7 +25,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pinnace.api.codec import fields_of
-from pinnace.api.schema import extensions, schema_name
+from pinnace.api.schema import load_extensions, schema_name
 
 _PATCH, _RETAIN, _DELETE_FROM, _ORDER = "$patch", "$retainKeys", "$deleteFromPrimitiveList", "$setElementOrder"
 _REPLACE, _DELETE, _MERGE = "replace", "delete", "merge"
@@ -36,6 +36,7 @@ _MAP, _LIST = "map[string]interface {}", "[]interface {}"
 Object = dict[str, Any]
 Key = tuple[str, Any]
 """A value with its Go type: 80 and 80.0 differ, and so do 1 and true."""
+_DROPPED = object()
 
 
 class MergeError(ValueError):
@@ -119,7 +120,7 @@ def _merge_field(original: Object, name: str, value: Any, schema: _Schema, *, de
         original.pop(name, None)
         return
     live: Any = original.get(name)
-    if name not in original or _go_type(live) != _go_type(value):
+    if name not in original or go_type_name(live) != go_type_name(value):
         if not deletes:
             _discard_nulls(value)
             _set_without_directives(original, name, value)
@@ -140,9 +141,9 @@ def _merge_lists(live: list[Any], patch: list[Any], field: _FieldSchema, *, dele
         return live
     if _element_type(live, patch) != _MAP:
         if deletes:
-            gone = set(map(_key, patch))
-            return [value for value in live if _key(value) not in gone]
-        united = list({_key(value): value for value in (*live, *patch)}.values())
+            gone = set(map(_hashable_key, patch))
+            return [value for value in live if _hashable_key(value) not in gone]
+        united = list({_hashable_key(value): value for value in (*live, *patch)}.values())
         return _in_order(united, patch, live, field.key)
     if not field.key:
         raise MergeError("cannot merge lists without merge key for struct")
@@ -221,19 +222,21 @@ def _check_order(patch: Sequence[Any], order: Sequence[Any], key: str) -> None:
     for entry in order:
         while items and isinstance(items[0], dict) and _PATCH in items[0]:
             items.popleft()
-        if items and _identity(items[0], key) == _identity(entry, key):
+        if items and _item_identity(items[0], key) == _item_identity(entry, key):
             items.popleft()
     if items:
-        raise MergeError(f"The order in patch list:\n{_go(patch)}\n doesn't match {_ORDER} list:\n{_go(order)}\n")
+        raise MergeError(
+            f"The order in patch list:\n{_format_as_go(patch)}\n doesn't match {_ORDER} list:\n{_format_as_go(order)}\n"
+        )
 
 
 def _in_order(merged: Sequence[Any], order: Sequence[Any], live: Sequence[Any], key: str) -> list[Any]:
     """Sort the items in `order` by it. Other items keep their order; each is before the first of those that it preceded in
     `live`."""
-    at, was = _places(order, key), _places(live, key)
+    at, was = _index_by_key(order, key), _index_by_key(live, key)
     named, others = list[tuple[Any, Key]](), list[tuple[Any, Key]]()
     for item in merged:
-        identity = _identity(item, key)
+        identity = _item_identity(item, key)
         (named if identity in at else others).append((item, identity))
     named.sort(key=lambda entry: at[entry[1]])
     added = [entry for entry in others if entry[1] not in was]
@@ -247,31 +250,31 @@ def _in_order(merged: Sequence[Any], order: Sequence[Any], live: Sequence[Any], 
     return [*result, *(item for item, _ in others[index:])]
 
 
-def _places(items: Sequence[Any], key: str) -> dict[Key, int]:
+def _index_by_key(items: Sequence[Any], key: str) -> dict[Key, int]:
     places = dict[Key, int]()
     for place, item in enumerate(items):
-        places.setdefault(_identity(item, key), place)
+        places.setdefault(_item_identity(item, key), place)
     return places
 
 
-def _identity(item: Any, key: str) -> Key:
+def _item_identity(item: Any, key: str) -> Key:
     """Return the merge key of an item, or the item itself in a list of values."""
     if not key:
-        return _key(item)
+        return _hashable_key(item)
     _check_map(item)
     return _merge_key(item, key)
 
 
 def _merge_key(item: Object, key: str) -> Key:
     if key not in item:
-        raise MergeError(f"map: {_go(item)} does not contain declared merge key: {key}")
-    return _key(item[key])
+        raise MergeError(f"map: {_format_as_go(item)} does not contain declared merge key: {key}")
+    return _hashable_key(item[key])
 
 
-def _key(value: Any) -> Key:
+def _hashable_key(value: Any) -> Key:
     if isinstance(value, dict | list):
-        raise MergeError(f"runtime error: hash of unhashable type {_go_type(value)}")
-    return _go_type(value), value
+        raise MergeError(f"runtime error: hash of unhashable type {go_type_name(value)}")
+    return go_type_name(value), value
 
 
 def _check_map(item: Any) -> None:
@@ -281,11 +284,11 @@ def _check_map(item: Any) -> None:
 
 def _element_type(*lists: Sequence[Any]) -> str:
     """Return the Go type of the items, which must all have the same one."""
-    types = {_go_type(item) for items in lists for item in items}
+    types = {go_type_name(item) for items in lists for item in items}
     if _LIST in types:
         raise ListOfListsError
     if len(types) > 1:
-        raise MergeError(f"list element types are not identical: {_go(lists)}")
+        raise MergeError(f"list element types are not identical: {_format_as_go(lists)}")
     if not types:
         raise MergeError("no elements in any of the given slices")
     return types.pop()
@@ -302,7 +305,7 @@ def _look_up(schema: _Schema, name: str) -> _FieldSchema:
         raise MergeError(f'unable to find api field in struct {schema.message.name} for the json field "{name}"')
     containing = field.descriptor.containing_type
     named = (schema.message, *([containing] if containing is not None else []))
-    result = next((each for message in named if (each := _extensions(message, name))), {})
+    result = next((each for message in named if (each := _field_extensions(message, name))), {})
     strategies = [part for part in result.get(_STRATEGY, "").split(",") if part != _RETAIN_STRATEGY]
     element = _Schema(value=field.value) if field.value is not None else _schema_of(field.descriptor)
     is_list = field.value is None and bool(field.descriptor.is_repeated)
@@ -316,8 +319,8 @@ def _look_up_list(schema: _Schema, name: str) -> _FieldSchema:
     return field
 
 
-def _extensions(message: Descriptor, name: str) -> Mapping[str, str]:
-    extension: Mapping[str, str] = extensions().get(schema_name(message), {}).get("properties", {}).get(name, {})
+def _field_extensions(message: Descriptor, name: str) -> Mapping[str, str]:
+    extension: Mapping[str, str] = load_extensions().get(schema_name(message), {}).get("properties", {}).get(name, {})
     return extension
 
 
@@ -331,9 +334,6 @@ def _field_of(directive: str, prefix: str, what: str) -> str:
     if not slash or result != prefix:
         raise FormatError(f"invalid patch format of {what}")
     return name
-
-
-_DROPPED = object()
 
 
 def _set_without_directives(original: Object, name: str, value: Any) -> None:
@@ -374,17 +374,17 @@ def _copy(value: Any) -> Any:
 
 
 def _unknown_patch_type(directive: Any, item: Object) -> MergeError:
-    text = f"%!s({'' if directive is None else _go_type(directive) + '='}{_go(directive)})"
+    text = f"%!s({'' if directive is None else go_type_name(directive) + '='}{_format_as_go(directive)})"
     text = directive if isinstance(directive, str) else text
-    return MergeError(f"unknown patch type: {text} in map: {_go(item)}")
+    return MergeError(f"unknown patch type: {text} in map: {_format_as_go(item)}")
 
 
 def _wrong_type(expected: str, value: Any) -> MergeError:
-    return MergeError(f"expected a {expected}, but received a {'%!s(<nil>)' if value is None else _go_type(value)}")
+    return MergeError(f"expected a {expected}, but received a {'%!s(<nil>)' if value is None else go_type_name(value)}")
 
 
-def _go_type(value: Any) -> str:
-    """Return the Go type of a JSON value."""
+def go_type_name(value: Any) -> str:
+    """Return the name of the Go type of a decoded JSON value: "string", "map[string]interface {}"; "nil" for null."""
     match value:
         case None:
             return "nil"
@@ -399,7 +399,7 @@ def _go_type(value: Any) -> str:
     return _MAP if isinstance(value, dict) else _LIST
 
 
-def _go(value: Any) -> str:
+def _format_as_go(value: Any) -> str:
     """Format a JSON value as Go's verb %v does."""
     match value:
         case None:
@@ -409,7 +409,7 @@ def _go(value: Any) -> str:
         case float():
             return repr(value).removesuffix(".0")
         case dict():
-            return f"map[{' '.join(f'{name}:{_go(each)}' for name, each in sorted(value.items()))}]"
+            return f"map[{' '.join(f'{name}:{_format_as_go(each)}' for name, each in sorted(value.items()))}]"
         case str() | int():
             return str(value)
-    return f"[{' '.join(map(_go, value))}]"
+    return f"[{' '.join(map(_format_as_go, value))}]"

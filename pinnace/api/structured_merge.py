@@ -13,8 +13,12 @@ from enum import Enum
 from typing import Any, Final, cast
 
 from pinnace.api.fieldset import Element, FieldSet, Path, field_element, field_name, key_element, text_of, value_element
-from pinnace.api.patch import equal
+from pinnace.api.patch import json_equal
 from pinnace.api.schema import Deduced, Kind, List, Map, Scalar, Type, resolve
+
+_UNDECLARED = "field not declared in schema"
+MAX_ERRORS = 10
+"""Errors of one object that are reported."""
 
 
 class _Absent(Enum):
@@ -22,9 +26,6 @@ class _Absent(Enum):
 
 
 ABSENT: Final = _Absent.ABSENT
-_UNDECLARED = "field not declared in schema"
-MAX_ERRORS = 10
-"""Errors of one object that are reported."""
 
 
 class TypeMismatch(ValueError):
@@ -59,20 +60,20 @@ class Comparison:
 
 def check(of: Type, value: Any) -> None:
     """Raise TypeMismatch for unknown fields, values of other types, and items with the same keys."""
-    if problems := list(_problems(of, value, ())):
+    if problems := list(_find_problems(of, value, ())):
         raise TypeMismatch([f"{text_of(path)}: {message}" if path else message for path, message in problems])
 
 
-def _problems(of: Type, value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+def _find_problems(of: Type, value: Any, path: Path) -> Iterator[tuple[Path, str]]:
     if value is None or isinstance(of, Deduced):
         return
     match of:
         case Scalar():
-            if not _fits(of.kind, value):
-                yield path, f"expected {of.kind.value}, got {_shown(value)}"
+            if not _fits_kind(of.kind, value):
+                yield path, f"expected {of.kind.value}, got {_show_type(value)}"
         case List():
             if not isinstance(value, list):
-                yield path, f"expected list, got {_shown(value)}"
+                yield path, f"expected list, got {_show_type(value)}"
                 return
             seen = set[Element]()
             for index, item in enumerate(value):
@@ -87,20 +88,20 @@ def _problems(of: Type, value: Any, path: Path) -> Iterator[tuple[Path, str]]:
                         yield path, f"duplicate entries for key {text_of((element,))}"
                         continue
                     seen.add(element)
-                yield from _problems(of.element, item, (*path, element))
+                yield from _find_problems(of.element, item, (*path, element))
         case Map():
             if not isinstance(value, dict):
-                yield path, f"expected map, got {_shown(value)}"
+                yield path, f"expected map, got {_show_type(value)}"
                 return
             for name, each in value.items():
                 inside, inner = of.value(str(name)), (*path, field_element(str(name)))
                 if inside is not None:
-                    yield from _problems(inside, each, inner)
+                    yield from _find_problems(inside, each, inner)
                 elif not of.is_open:
                     yield inner, _UNDECLARED
 
 
-def _fits(kind: Kind, value: Any) -> bool:
+def _fits_kind(kind: Kind, value: Any) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     match kind:
         case Kind.STRING:
@@ -112,7 +113,7 @@ def _fits(kind: Kind, value: Any) -> bool:
     return is_number or isinstance(value, str)
 
 
-def _shown(value: Any) -> str:
+def _show_type(value: Any) -> str:
     """The type of a value. The value may be a secret."""
     match value:
         case bool():
@@ -145,23 +146,23 @@ def element_of(of: List, item: Any) -> Element:
 
 def field_set(of: Type, value: Any) -> FieldSet:
     """Return the fields that a configuration owns. The object must have the type (see `check`)."""
-    return _owned(of, value)[1]
+    return _owned_fields(of, value)[1]
 
 
-def _owned(of: Type, value: Any) -> tuple[bool, FieldSet]:
+def _owned_fields(of: Type, value: Any) -> tuple[bool, FieldSet]:
     """Return whether the value itself is an owned field, and the owned fields inside it."""
     result, of = FieldSet(), resolve(of, value)
     if isinstance(of, Scalar) or of.atomic:
         return True, result
     if isinstance(of, List):
-        for element, item in _items(of, value):
+        for element, item in _identified_items(of, value):
             result.members.add(element)
-            if below := _owned(of.element, item)[1]:
+            if below := _owned_fields(of.element, item)[1]:
                 result.children[element] = below
         return False, result
-    for name, each in _entries(value).items():
+    for name, each in _entries_of(value).items():
         element, inside = field_element(name), of.value(name)
-        itself, below = _owned(inside, each) if inside is not None else (True, FieldSet())
+        itself, below = _owned_fields(inside, each) if inside is not None else (True, FieldSet())
         if itself or each is None or each == {} or of.field(name) is None:
             result.members.add(element)
         if below:
@@ -178,7 +179,7 @@ def merge(of: Type, live: Any, applied: Any) -> Any:
     if isinstance(of, List):
         return _merge_lists(of, live, applied) or ABSENT
     assert isinstance(of, Map)
-    left, right = _entries(live), _entries(applied)
+    left, right = _entries_of(live), _entries_of(applied)
     merged = dict[str, Any]()
     for name in {**left, **right}:
         inside = of.value(name)
@@ -191,7 +192,7 @@ def merge(of: Type, live: Any, applied: Any) -> Any:
 
 def _merge_lists(of: List, live: Any, applied: Any) -> list[Any]:
     """Applied items keep their order; live items keep their position relative to them."""
-    left, right = _items(of, live), _items(of, applied)
+    left, right = _identified_items(of, live), _identified_items(of, applied)
     if isinstance(live, list) and len(left) != len(live):
         raise TypeMismatch(["the live object has an item without keys"])
     wanted = dict(right)
@@ -240,27 +241,27 @@ def _merge_lists(of: List, live: Any, applied: Any) -> list[Any]:
 def compare(of: Type, old: Any, new: Any) -> Comparison:
     """Return the fields that differ. ABSENT is an object that is not there."""
     comparison = Comparison()
-    _compare(of, old, new, (), comparison)
+    _compare_values(of, old, new, (), comparison)
     return comparison
 
 
-def _compare(of: Type | None, old: Any, new: Any, path: Path, out: Comparison) -> None:
+def _compare_values(of: Type | None, old: Any, new: Any, path: Path, out: Comparison) -> None:
     of = resolve(of, old, new) if of is not None else None
     if of is None or _is_leaf(of, old, new):
         if old is ABSENT:
             out.added.insert(path)
         elif new is ABSENT:
             out.removed.insert(path)
-        elif not equal(old, new):
+        elif not json_equal(old, new):
             out.modified.insert(path)
         return
     if isinstance(of, List):
         _compare_lists(of, old, new, path, out)
     elif isinstance(of, Map):
-        left, right = _entries(old), _entries(new)
+        left, right = _entries_of(old), _entries_of(new)
         for name in left.keys() | right.keys():
             if (before := left.get(name, ABSENT)) is not (after := right.get(name, ABSENT)):
-                _compare(of.value(name), before, after, (*path, field_element(name)), out)
+                _compare_values(of.value(name), before, after, (*path, field_element(name)), out)
     if old is ABSENT:
         out.added.insert(path)
     elif new is ABSENT:
@@ -269,21 +270,21 @@ def _compare(of: Type | None, old: Any, new: Any, path: Path, out: Comparison) -
 
 def _compare_lists(of: List, old: Any, new: Any, path: Path, out: Comparison) -> None:
     """Duplicates are compared as a whole."""
-    left, right = _groups(of, old), _groups(of, new)
+    left, right = _group_items(of, old), _group_items(of, new)
     for element in left.keys() | right.keys():
         before, after, inner = left.get(element, []), right.get(element, []), (*path, element)
         if len(before) <= 1 and len(after) <= 1:
-            _compare(of.element, before[0] if before else ABSENT, after[0] if after else ABSENT, inner, out)
+            _compare_values(of.element, before[0] if before else ABSENT, after[0] if after else ABSENT, inner, out)
         elif len(before) > 1 and len(after) > 1:
-            if not equal(before, after):
+            if not json_equal(before, after):
                 out.modified.insert(inner)
         elif len(before) > 1:
             if after:
-                _compare(of.element, ABSENT, after[0], inner, out)
+                _compare_values(of.element, ABSENT, after[0], inner, out)
             out.removed.insert(inner)
         else:
             if before:
-                _compare(of.element, before[0], ABSENT, inner, out)
+                _compare_values(of.element, before[0], ABSENT, inner, out)
             out.added.insert(inner)
 
 
@@ -296,7 +297,7 @@ def remove(of: Type, value: Any, gone: FieldSet) -> Any:
         return ABSENT
     if isinstance(of, List):
         kept = list[Any]()
-        for element, item in _items(of, value):
+        for element, item in _identified_items(of, value):
             if element in gone.members:
                 continue
             below = gone.children.get(element)
@@ -304,7 +305,7 @@ def remove(of: Type, value: Any, gone: FieldSet) -> Any:
             kept.append(None if left is ABSENT else left)
         return kept or ABSENT
     rest = dict[str, Any]()
-    for name, each in _entries(value).items():
+    for name, each in _entries_of(value).items():
         element, inside = field_element(name), of.value(name)
         if element in gone.members:
             continue
@@ -336,18 +337,18 @@ def with_named_fields(of: Type, fields: FieldSet) -> FieldSet:
 def _is_leaf(of: Type, old: Any, new: Any) -> bool:
     if isinstance(of, Scalar) or of.atomic:
         return True
-    return not _filled(old) and not _filled(new)
+    return not _is_filled(old) and not _is_filled(new)
 
 
-def _filled(value: Any) -> bool:
+def _is_filled(value: Any) -> bool:
     return value is not ABSENT and bool(value)
 
 
-def _entries(value: Any) -> Mapping[str, Any]:
+def _entries_of(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _items(of: List, value: Any) -> list[tuple[Element, Any]]:
+def _identified_items(of: List, value: Any) -> list[tuple[Element, Any]]:
     """Return the items that have an identity, with their path elements."""
     result = list[tuple[Element, Any]]()
     for item in value if isinstance(value, list) else ():
@@ -358,8 +359,8 @@ def _items(of: List, value: Any) -> list[tuple[Element, Any]]:
     return result
 
 
-def _groups(of: List, value: Any) -> dict[Element, list[Any]]:
+def _group_items(of: List, value: Any) -> dict[Element, list[Any]]:
     result = dict[Element, list[Any]]()
-    for element, item in _items(of, value):
+    for element, item in _identified_items(of, value):
         result.setdefault(element, []).append(item)
     return result

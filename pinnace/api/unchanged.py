@@ -23,15 +23,13 @@ _Item = tuple[str, tuple[str, ...]]
 """The element of an item, and those of its unchanged fields."""
 _Part = tuple[str, tuple[_Item, ...]]
 """The element of a field, and its unchanged items."""
+_Compare = Callable[[Any, Any], _Part | None]
+"""Compares a value with that of a later message. None: the later message has no such value, or the value has one owner and
+differs. Raises _NotComparable."""
 
 
 class _NotComparable(Exception):
     """The fast comparison does not support the value."""
-
-
-_Compare = Callable[[Any, Any], _Part | None]
-"""Compares a value with that of a later message. None: the later message has no such value, or the value has one owner and
-differs. Raises _NotComparable."""
 
 
 def unchanged_in_status(before: Any, after: Any) -> FieldSet | None:
@@ -40,7 +38,7 @@ def unchanged_in_status(before: Any, after: Any) -> FieldSet | None:
     parts = list[_Part]()
     try:
         for field, value in before.ListFields():
-            if part := _compiled(field)(value, after):
+            if part := _compile_comparison(field)(value, after):
                 parts.append(part)
     except _NotComparable:
         return None
@@ -67,7 +65,7 @@ def _field_set(parts: tuple[_Part, ...]) -> FieldSet:
 
 
 @cache
-def _compiled(field: FieldDescriptor) -> _Compare:
+def _compile_comparison(field: FieldDescriptor) -> _Compare:
     parent = field.containing_type
     assert parent is not None
     of = type_of(parent)
@@ -77,7 +75,7 @@ def _compiled(field: FieldDescriptor) -> _Compare:
         return _reject
     if isinstance(inside, Scalar) or inside.atomic:
         whole: _Part = element, ()
-        is_equal, has_presence = _equality(field), field.has_presence
+        is_equal, has_presence = _choose_equality(field), field.has_presence
 
         def compare_leaf(value: Any, after: Any) -> _Part | None:
             if has_presence and not after.HasField(name):
@@ -91,7 +89,7 @@ def _compiled(field: FieldDescriptor) -> _Compare:
         if not isinstance(inside.element, Scalar):
             return _reject
 
-        is_equal = _equality(values)
+        is_equal = _choose_equality(values)
 
         def compare_keys(value: Any, after: Any) -> _Part | None:
             later = getattr(after, name)
@@ -116,7 +114,7 @@ def _compiled(field: FieldDescriptor) -> _Compare:
     return compare_lists
 
 
-def _equality(field: FieldDescriptor) -> Callable[[Any, Any], bool]:
+def _choose_equality(field: FieldDescriptor) -> Callable[[Any, Any], bool]:
     """Return the comparison of values by their JSON: times have no fractions there."""
     scalar = SCALARS.get(field.message_type.full_name) if field.message_type is not None and not field.is_repeated else None
     if scalar is None:
@@ -134,7 +132,7 @@ def _item_comparison(message: Any) -> Callable[[Any, Any], tuple[str, ...]]:
     """Return a function that returns the unchanged fields of a simple message."""
     elements = {field: field_element(field.json_name) for field in message.fields}
     names = always_shown(message)
-    equalities = {field: _equality(field) for field in message.fields}
+    equalities = {field: _choose_equality(field) for field in message.fields}
     always = [(field, elements[field]) for field in message.fields if field.json_name in names]
 
     @lru_cache(maxsize=256)

@@ -27,7 +27,7 @@ class ServiceAccountName(NamedTuple):
     name: str
 
 
-def service_account(user: str) -> ServiceAccountName | None:
+def parse_service_account(user: str) -> ServiceAccountName | None:
     """Return the service account with this user name; None if the user is not a service account."""
     if not user.startswith(_SERVICE_ACCOUNT_PREFIX):
         return None
@@ -53,18 +53,18 @@ class Impersonation(NamedTuple):
 
     @property
     def resource(self) -> str:
-        return "serviceaccounts" if service_account(self.user) else "users"
+        return "serviceaccounts" if parse_service_account(self.user) else "users"
 
     @property
     def place(self) -> ServiceAccountName:
         """The namespace and name on which "impersonate" is checked. The namespace is "" unless the user is a service
         account."""
-        return service_account(self.user) or ServiceAccountName("", self.user)
+        return parse_service_account(self.user) or ServiceAccountName("", self.user)
 
     def all_groups(self) -> tuple[str, ...]:
         """Return the groups of the impersonated user."""
         groups = dict.fromkeys(self.groups)
-        if not groups and (account := service_account(self.user)):
+        if not groups and (account := parse_service_account(self.user)):
             groups = dict.fromkeys(service_account_groups(account.namespace))
         if self.user == ANONYMOUS:
             groups[UNAUTHENTICATED] = None

@@ -22,9 +22,26 @@ from google.protobuf.message import Message
 from pinnace.api.verbs_pb2 import WatchEventType
 
 _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
+_OWNERSHIP = b"\xc2\x3e"
+"""The tag of `metadata.ownership`, the last field of metadata. No text in UTF-8 contains it."""
+KUBERNETES_MAGIC = b"k8s\x00"
+M = TypeVar("M")
+LIMIT = 100
+"""The maximum nesting that protobuf readers support, including the outermost message."""
+_PACKAGE = "pinnace.nesting"
+V = TypeVar("V")
+_READING = frozenset(
+    {"ByteSize", "HasField", "IsInitialized", "SerializePartialToString", "SerializeToString", "UnknownFields", "WhichOneof"}
+)
+"""The methods of a message that neither modify it nor return a part of it."""
+_PLAIN = frozenset({str, int, float, bool, bytes})
+_ADVICE = "the object is shared and read-only; use copy.deepcopy() to modify a copy"
+T = TypeVar("T")
+MAX_BYTES = 1 << 20
+"""The maximum size of the items of a request in bytes. A gRPC server accepts 4 MiB by default."""
 
 
-def varint(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
     if number < 0x80:  # most numbers are tags or lengths of one or two bytes
         return _ONE_BYTE[number]
     if number < 0x4000:
@@ -39,19 +56,15 @@ def varint(number: int) -> bytes:
 
 def field(number: int, payload: bytes) -> bytes:
     """Encode a length-delimited field (a message, string or bytes) with its tag."""
-    return b"%b%b%b" % (varint(number << 3 | 2), varint(len(payload)), payload)
+    return b"%b%b%b" % (encode_varint(number << 3 | 2), encode_varint(len(payload)), payload)
 
 
 @lru_cache(maxsize=1024)
-def stamp(revision: int) -> bytes:
+def encode_resource_version(revision: int) -> bytes:
     """Return the bytes that set `metadata.resourceVersion` when they are appended to an encoded object. The result is cached,
     because the objects of a transaction share their revision."""
     digits = b"%d" % revision
     return b"\x0a%c\x32%c%b" % (len(digits) + 2, len(digits), digits)  # equals field(1, field(6, digits))
-
-
-_OWNERSHIP = b"\xc2\x3e"
-"""The tag of `metadata.ownership`, the last field of metadata. No text in UTF-8 contains it."""
 
 
 def has_ownership(encoded: bytes) -> bool:
@@ -71,7 +84,7 @@ def without_ownership(encoded: bytes) -> bytes:
     size, begin = (encoded[at + 2], at + 3) if encoded[at + 2] < 0x80 else _read_varint(encoded, at + 2)
     if begin + size != end:
         return encoded
-    return b"".join((b"\x0a", varint(at - start), encoded[start:at], encoded[end:]))
+    return b"".join((b"\x0a", encode_varint(at - start), encoded[start:at], encoded[end:]))
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
@@ -91,8 +104,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 def watch_event(kind: WatchEventType, stamped: bytes) -> bytes:
     """Encode an event as field 1 (`events`) of a WatchResponse. `stamped`: an encoded object with its resourceVersion."""
-    length = varint(len(stamped))
-    return b"\x0a%b\x08%c\x12%b%b" % (varint(len(stamped) + len(length) + 3), kind, length, stamped)
+    length = encode_varint(len(stamped))
+    return b"\x0a%b\x08%c\x12%b%b" % (encode_varint(len(stamped) + len(length) + 3), kind, length, stamped)
 
 
 def watch_response(events: Iterable[bytes], revision: int, history: bytes = b"") -> bytes:
@@ -108,14 +121,11 @@ def list_response(items: Iterable[bytes], revision: int, continue_token: str = "
     if continue_token:
         meta += field(3, continue_token.encode())
     if remaining is not None:
-        meta += b"\x20" + varint(remaining)
+        meta += b"\x20" + encode_varint(remaining)
     parts = [field(1, meta)]
     for item in items:
-        parts += (b"\x12" + varint(len(item)), item)  # field(2, item)
+        parts += (b"\x12" + encode_varint(len(item)), item)  # field(2, item)
     return b"".join(parts)
-
-
-KUBERNETES_MAGIC = b"k8s\x00"
 
 
 def kubernetes_envelope(api_version: str, kind: str, encoded: bytes) -> bytes:
@@ -127,10 +137,6 @@ def kubernetes_envelope(api_version: str, kind: str, encoded: bytes) -> bytes:
     return b"".join((KUBERNETES_MAGIC, field(1, type_meta), field(2, encoded), b"\x1a\x00\x22\x00"))
 
 
-M = TypeVar("M")
-LIMIT = 100
-"""The maximum nesting that protobuf readers support, including the outermost message."""
-_PACKAGE = "pinnace.nesting"
 _DEEPER, _MESSAGE = 1, 2
 
 
@@ -139,18 +145,18 @@ class Envelope(Generic[M]):
 
     def __init__(self, message: type[M], levels: int) -> None:
         described: Any = message
-        self._class = _envelope(described.DESCRIPTOR)
-        self._begin = varint(_DEEPER << 3 | 3) * (levels - 1) + varint(_MESSAGE << 3 | 2)
-        self._end = varint(_DEEPER << 3 | 4) * (levels - 1)
+        self._class = _envelope_class(described.DESCRIPTOR)
+        self._begin = encode_varint(_DEEPER << 3 | 3) * (levels - 1) + encode_varint(_MESSAGE << 3 | 2)
+        self._end = encode_varint(_DEEPER << 3 | 4) * (levels - 1)
         self._inside: Any = attrgetter(".".join(["deeper"] * (levels - 1) + ["message"]))
 
     def read(self, data: bytes) -> M:
         """Decode the message. Raises DecodeError if it is malformed or nested too deeply."""
-        message: M = self._inside(self._class.FromString(self._begin + varint(len(data)) + data + self._end))
+        message: M = self._inside(self._class.FromString(self._begin + encode_varint(len(data)) + data + self._end))
         return message
 
 
-def _envelope(content: Any) -> Any:
+def _envelope_class(content: Any) -> Any:
     """Return a message class that contains itself as a group, at any depth. A group has no length prefix, so wrapping is cheap.
     `content`: the descriptor of the innermost message."""
     name = content.full_name.replace(".", "_")
@@ -169,17 +175,9 @@ def _envelope(content: Any) -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
-V = TypeVar("V")
-
-_READING = frozenset(
-    {"ByteSize", "HasField", "IsInitialized", "SerializePartialToString", "SerializeToString", "UnknownFields", "WhichOneof"}
-)
-"""The methods of a message that neither modify it nor return a part of it."""
-
-
 def read_only(message: M) -> M:
     """Return a read-only view of a message."""
-    return cast("M", _shown(message))
+    return cast("M", _read_only_view(message))
 
 
 class ReadOnlyMessage:
@@ -196,18 +194,18 @@ class ReadOnlyMessage:
         if type(result) in _PLAIN:
             return result
         if name in type(self._message).DESCRIPTOR.fields_by_name:
-            return _shown(result)
+            return _read_only_view(result)
         if name in _READING or not callable(result):
             return result
         raise AttributeError(f"{name}: {_ADVICE}", name=name, obj=self)
 
     def ListFields(self) -> list[tuple[Any, Any]]:  # noqa: N802 (protobuf's name)
-        return [(field, _shown(value)) for field, value in self._message.ListFields()]
+        return [(field, _read_only_view(value)) for field, value in self._message.ListFields()]
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"{name}: {_ADVICE}", name=name, obj=self)
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    __delattr__ = __setattr__  # type: ignore[assignment]  # both raise the same error
 
     def __deepcopy__(self, memo: Any) -> Message:
         made = type(self._message)()
@@ -234,10 +232,10 @@ class ReadOnlyMap(Mapping[str, V]):
     def __getitem__(self, key: str) -> V:
         if key not in self._map:
             raise KeyError(key)
-        return cast("V", _shown(self._map[key]))
+        return cast("V", _read_only_view(self._map[key]))
 
     def get(self, key: str, default: Any = None) -> Any:
-        return _shown(self._map[key]) if key in self._map else default
+        return _read_only_view(self._map[key]) if key in self._map else default
 
     def __contains__(self, key: object) -> bool:
         return key in self._map
@@ -262,10 +260,10 @@ class ReadOnlySequence(Sequence[V]):
 
     def __getitem__(self, index: Any) -> Any:
         value = self._values[index]
-        return ReadOnlySequence(value) if isinstance(index, slice) else _shown(value)
+        return ReadOnlySequence(value) if isinstance(index, slice) else _read_only_view(value)
 
     def __iter__(self) -> Iterator[V]:
-        return map(_shown, self._values)
+        return map(_read_only_view, self._values)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -279,7 +277,7 @@ class ReadOnlySequence(Sequence[V]):
         return repr(list(self._values))
 
 
-def _shown(value: Any) -> Any:
+def _read_only_view(value: Any) -> Any:
     if type(value) in _PLAIN:
         return value
     if isinstance(value, Message):
@@ -289,17 +287,7 @@ def _shown(value: Any) -> Any:
     return ReadOnlySequence(value) if isinstance(value, MutableSequence) else value
 
 
-_PLAIN = frozenset({str, int, float, bool, bytes})
-_ADVICE = "the object is shared and read-only; use copy.deepcopy() to modify a copy"
-
-
-T = TypeVar("T")
-
-MAX_BYTES = 1 << 20
-"""The maximum size of the items of a request in bytes. A gRPC server accepts 4 MiB by default."""
-
-
-def portions(items: Iterable[T], most: int, size: Callable[[T], int] = methodcaller("ByteSize")) -> Iterator[list[T]]:
+def split_into_batches(items: Iterable[T], most: int, size: Callable[[T], int] = methodcaller("ByteSize")) -> Iterator[list[T]]:
     """Split items into batches of at most `most` items and MAX_BYTES, in order. An item above MAX_BYTES is a batch of its own.
     `size`: returns the size of an item in bytes; by default, items are messages."""
     portion, total = list[T](), 0

@@ -65,11 +65,11 @@ def cells(columns: Sequence[Column], obj: Mapping[str, Any], now: float) -> list
     result, steps = list[Any](), Steps()
     for column in columns:
         values = compile_jsonpath(column.path).find(obj, steps)
-        result.append(_cell(column.definition["type"], values[0], now) if values else None)
+        result.append(_format_cell(column.definition["type"], values[0], now) if values else None)
     return result
 
 
-def _cell(kind: str, value: Any, now: float) -> Any:
+def _format_cell(kind: str, value: Any, now: float) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     match kind:
         case "string":

@@ -186,7 +186,7 @@ def validate_definition(
     check_rules: RuleCheck | None = None,
     evaluate_rules: RuleEvaluation | None = None,
 ) -> list[Violation]:
-    """Return what is invalid in a definition, or in its update, except in metadata (but for its name). `new` has defaults.
+    """Return the violations of a definition, or of its update, except in metadata (but for its name). `new` has defaults.
 
     Invalid parts of `old` that stay are tolerated where Kubernetes tolerates them.
     """
@@ -271,7 +271,7 @@ class _Validator:
             for index, version in enumerate(versions):
                 if _schema_of(version) is None:
                     self.out.append(required(f"spec.versions[{index}].schema.openAPIV3Schema"))
-        if preserve and any("default" in node for version in self._versions for node in _nodes(version)):
+        if preserve and any("default" in node for version in self._versions for node in _schema_nodes(version)):
             detail = "must be false in order to use defaults in the schema"
             self.out.append(invalid("spec.preserveUnknownFields", True, detail))
         for index, version in enumerate(versions):
@@ -479,7 +479,7 @@ class _Validator:
         self.out += [invalid(path, new or "", _IMMUTABLE) for path, new, old in fields if (new or "") != (old or "")]
 
 
-def _nodes(version: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _schema_nodes(version: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     props = _schema_of(version)
     return walk_schemas(props) if props is not None else iter(())
 
@@ -502,7 +502,7 @@ def _has_condition(crd: Mapping[str, Any], kind: str) -> bool:
 
 
 def validate_names(kinds: Mapping[str, Any], path: str) -> list[Violation]:
-    """Return what is invalid in spec.names or status.acceptedNames. Absent names are valid."""
+    """Return the violations of spec.names or status.acceptedNames. Absent names are valid."""
     out = list[Violation]()
     for name in ("plural", "singular", "kind", "listKind"):
         value = text(kinds.get(name))
@@ -665,20 +665,20 @@ def _validate_approval(new: Mapping[str, Any], old: Mapping[str, Any] | None) ->
     field = f"metadata.annotations[{APPROVAL_ANNOTATION}]"
     if state == "missing":
         return [required(field, reason)]
-    return [invalid(field, _approval(new), reason)] if state == "invalid" else []
+    return [invalid(field, _approval_of(new), reason)] if state == "invalid" else []
 
 
 def is_protected_group(group: str) -> bool:
     return any(group == domain or group.endswith(f".{domain}") for domain in ("k8s.io", "kubernetes.io"))
 
 
-def _approval(crd: Mapping[str, Any]) -> str:
+def _approval_of(crd: Mapping[str, Any]) -> str:
     return text(mapping(mapping(crd.get("metadata")).get("annotations")).get(APPROVAL_ANNOTATION))
 
 
 def approval_state(crd: Mapping[str, Any]) -> tuple[str, str]:
     """Return "missing", "bypassed", "approved" or "invalid", and Kubernetes' reason."""
-    approval = _approval(crd)
+    approval = _approval_of(crd)
     needed = f"protected groups must have approval annotation {quote(APPROVAL_ANNOTATION)}"
     link = "see https://github.com/kubernetes/enhancements/pull/1111"
     if not approval:
@@ -691,7 +691,7 @@ def approval_state(crd: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def validate_definition_status(new: Definition, old: Definition) -> list[Violation]:
-    """Return what is invalid in an update of the status subresource."""
+    """Return the violations of an update of the status subresource."""
     return validate_names(mapping(mapping(new.get("status")).get("acceptedNames")), "status.acceptedNames")
 
 
@@ -706,6 +706,6 @@ def _unrecognized_formats(crd: Definition) -> list[str]:
     return [
         name
         for version in (spec.shared, *spec.versions)
-        for node in _nodes(version)
+        for node in _schema_nodes(version)
         if (name := text(node.get("format"))) and not is_recognized(name, text(node.get("type")))
     ]

@@ -33,20 +33,20 @@ def find_field(path: str, schema: Mapping[str, Any], *, brackets: bool = True) -
         if token == "[":
             if not brackets:
                 raise FieldPathError("array notation is not allowed")
-            name = _unquote(_next(tokens))
-            schema = _descend(schema, name)
-            if (closing := _next(tokens)) != "]":
+            name = _unquote(_next_token(tokens))
+            schema = _child_schema(schema, name)
+            if (closing := _next_token(tokens)) != "]":
                 raise FieldPathError(f"expected ] but got {closing}")
         elif token == ".":
-            name = _next(tokens)
-            schema = _descend(schema, name)
+            name = _next_token(tokens)
+            schema = _child_schema(schema, name)
         else:
             raise FieldPathError(f"expected [ or . but got: {token}")
         names.append(name)
     return tuple(names), schema
 
 
-def _next(tokens: Any) -> str:
+def _next_token(tokens: Any) -> str:
     token: str | None = next(tokens, None)
     if token is None:
         raise FieldPathError(_END)
@@ -65,7 +65,7 @@ def _unquote(token: str) -> str:
     return _ESCAPE.sub(unescape, token[1:-1])
 
 
-def _descend(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _child_schema(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     properties, additional = mapping(schema.get("properties")), schema.get("additionalProperties")
     if properties:
         child = properties.get(name)

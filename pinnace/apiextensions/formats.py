@@ -44,6 +44,7 @@ _match_date = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})").fullmatch
 _match_time = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})").fullmatch
 
 Check = Callable[[str], bool]
+_NUMBER_FORMATS = {"integer": ("int32", "int64"), "number": ("float", "double")}
 
 
 def _by_pattern(pattern: str) -> Check:
@@ -208,7 +209,7 @@ def _is_uuid(version: str, variant: str = _HEX) -> Check:
     return _by_pattern(rf"(?i){_HEX}{{8}}-?{_HEX}{{4}}-?{version}{_HEX}{{3}}-?{variant}{_HEX}{{3}}-?{_HEX}{{12}}")
 
 
-def _within(limit: int, check: Check) -> Check:
+def _limit_length(limit: int, check: Check) -> Check:
     return lambda text: len(text) <= limit and check(text)
 
 
@@ -219,7 +220,7 @@ FORMATS: Mapping[str, Check] = {
     "creditcard": is_credit_card,
     "date": is_date,
     "datetime": is_date_time,
-    "duration": _within(_MAX_DURATION, is_duration),
+    "duration": _limit_length(_MAX_DURATION, is_duration),
     "email": _by_pattern(rf"\s*(?:{_ADDRESS}|[^<>]*<{_ADDRESS}>)\s*"),
     "hexcolor": _by_pattern(r"#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
     "hostname": is_hostname,
@@ -228,12 +229,12 @@ FORMATS: Mapping[str, Check] = {
     "isbn": lambda text: is_isbn10(text) or is_isbn13(text),
     "isbn10": is_isbn10,
     "isbn13": is_isbn13,
-    "k8slongname": _within(253, _by_pattern(rf"{_SHORT_NAME}(\.{_SHORT_NAME})*")),
-    "k8sshortname": _within(63, _by_pattern(_SHORT_NAME)),
+    "k8slongname": _limit_length(253, _by_pattern(rf"{_SHORT_NAME}(\.{_SHORT_NAME})*")),
+    "k8sshortname": _limit_length(63, _by_pattern(_SHORT_NAME)),
     "mac": is_mac,
     "password": lambda _: True,
     "rgbcolor": _by_pattern(rf"rgb\({_COLOR_PART},{_COLOR_PART},{_COLOR_PART}\)"),
-    "ssn": _within(11, _by_pattern(r"\d{3}[- ]\d{2}[- ]\d{4}")),
+    "ssn": _limit_length(11, _by_pattern(r"\d{3}[- ]\d{2}[- ]\d{4}")),
     "uri": is_uri,
     "uuid": _is_uuid(_HEX),
     "uuid3": _is_uuid("3"),
@@ -241,7 +242,6 @@ FORMATS: Mapping[str, Check] = {
     "uuid5": _is_uuid("5", "[89ab]"),
 }
 """The formats of strings, by their names without dashes."""
-_NUMBER_FORMATS = {"integer": ("int32", "int64"), "number": ("float", "double")}
 
 
 def is_recognized(name: str, of_type: str) -> bool:

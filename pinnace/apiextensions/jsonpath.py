@@ -87,22 +87,22 @@ class _Parser:
     def parse(self) -> list[Node]:
         nodes = list[Node]()
         while self._position < len(self._text):
-            if self._take("[?("):
+            if self._take_prefix("[?("):
                 nodes.append(self._parse_filter())
-            elif self._take(".."):
-                if nodes and nodes[-1] is _descend:
+            elif self._take_prefix(".."):
+                if nodes and nodes[-1] is _collect_descendants:
                     raise JSONPathError("invalid multiple recursive descent")
-                nodes.append(_descend)
-                if self._rest()[:1].isalnum() or self._rest()[:1] == "_":
+                nodes.append(_collect_descendants)
+                if self._rest_of_text()[:1].isalnum() or self._rest_of_text()[:1] == "_":
                     nodes.append(self._parse_field())
             else:
                 nodes += self._parse_character()
         return nodes
 
-    def _rest(self) -> str:
+    def _rest_of_text(self) -> str:
         return self._text[self._position :]
 
-    def _take(self, prefix: str) -> bool:
+    def _take_prefix(self, prefix: str) -> bool:
         found = self._text.startswith(prefix, self._position)
         self._position += len(prefix) * found
         return found
@@ -118,14 +118,14 @@ class _Parser:
             case "[":
                 return self._parse_array()
             case '"' | "'":
-                return [_constant(self._parse_quoted(character))]
+                return [_constant_node(self._parse_quoted(character))]
             case ".":
                 return [self._parse_field()]
         self._position -= 1
         if character in "+-" or character.isdigit():
             return [self._parse_number()]
         if character.isalpha() or character == "_":
-            return [_identifier(self._take_word())]
+            return [_identifier_node(self._take_word())]
         raise JSONPathError(f"unrecognized character in action: U+{ord(character):04X} '{character}'")
 
     def _take_word(self) -> str:
@@ -136,14 +136,14 @@ class _Parser:
 
     def _parse_field(self) -> Node:
         name = self._take_word()
-        return _select_all if name == "*" else _field(name.replace("\\", ""))
+        return _select_all if name == "*" else _field_node(name.replace("\\", ""))
 
     def _parse_number(self) -> Node:
         match = _NUMBER.match(self._text, self._position)
         text = match[0] if match else ""
         self._position += len(text)
         try:
-            return _constant(float(text) if "." in text else int(text))
+            return _constant_node(float(text) if "." in text else int(text))
         except ValueError:
             raise JSONPathError(f"cannot parse number {text}") from None
 
@@ -166,7 +166,7 @@ class _Parser:
         if text == "*":
             text = ":"
         if "," in text:
-            return [_union([_parse_part(f"[{part.strip(' ')}]") for part in text.split(",")])]
+            return [_union_node([_parse_part(f"[{part.strip(' ')}]") for part in text.split(",")])]
         if key := _QUOTED_KEY.fullmatch(text):
             return _parse_part(f".{key[1]}")
         match = _SLICE.fullmatch(text)
@@ -176,7 +176,7 @@ class _Parser:
             numbers = [int(part) if part else None for part in (match[1], (match[2] or ":")[1:], (match[3] or ":")[1:])]
         except ValueError:
             raise JSONPathError(f"array index {text} is not a number") from None
-        return [_slice(numbers[0], numbers[1], numbers[2], is_index=match[2] is None)]
+        return [_slice_node(numbers[0], numbers[1], numbers[2], is_index=match[2] is None)]
 
     def _parse_filter(self) -> Node:
         start, quote, closed = self._position, "", False
@@ -209,13 +209,13 @@ def _parse_part(text: str) -> list[Node]:
     return _Parser(text).parse()
 
 
-def _constant(value: Any) -> Node:
+def _constant_node(value: Any) -> Node:
     return lambda values, _: [value] * len(values)
 
 
-def _identifier(name: str) -> Node:
+def _identifier_node(name: str) -> Node:
     if name in ("true", "false"):
-        return _constant(name == "true")
+        return _constant_node(name == "true")
 
     def evaluate(values: list[Any], steps: Steps) -> list[Any]:
         raise _EvaluationError(f"unrecognized identifier {name}")
@@ -223,43 +223,43 @@ def _identifier(name: str) -> Node:
     return evaluate
 
 
-def _field(name: str) -> Node:
+def _field_node(name: str) -> Node:
     return lambda values, _: [value[name] for value in values if isinstance(value, dict) and name in value]
 
 
 def _select_all(values: list[Any], steps: Steps) -> list[Any]:
     result = list[Any]()
     for value in values:
-        children = list(_children(value))
+        children = list(_children_of(value))
         steps.take(len(children))
         result += children
     return result
 
 
-def _children(value: Any) -> Iterator[Any]:
+def _children_of(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         yield from value.values()
     elif isinstance(value, list):
         yield from value
 
 
-def _descend(values: list[Any], steps: Steps) -> list[Any]:
+def _collect_descendants(values: list[Any], steps: Steps) -> list[Any]:
     """Return all objects and lists at any depth, and the values themselves."""
     result = list[Any]()
     for value in values:
-        children = list(_children(value))
+        children = list(_children_of(value))
         steps.take(len(children) + 1)
         if children:
             result.append(value)
-            result += _descend(children, steps)
+            result += _collect_descendants(children, steps)
     return result
 
 
-def _union(parts: Sequence[Sequence[Node]]) -> Node:
+def _union_node(parts: Sequence[Sequence[Node]]) -> Node:
     return lambda values, steps: [value for part in parts for value in _walk(part, values, steps)]
 
 
-def _slice(first: int | None, last: int | None, step: int | None, *, is_index: bool) -> Node:
+def _slice_node(first: int | None, last: int | None, step: int | None, *, is_index: bool) -> Node:
     """`is_index`: the text has no colon: one item."""
 
     def evaluate(values: list[Any], steps: Steps) -> list[Any]:
@@ -292,13 +292,13 @@ def _filter(left: Sequence[Node], right: Sequence[Node], operator: str) -> Node:
             if not isinstance(value, list):
                 raise _EvaluationError("not an array or slice, and cannot be filtered")
             steps.take(len(value))
-            result += [item for item in value if _passes(item, left, right, operator, steps)]
+            result += [item for item in value if _passes_filter(item, left, right, operator, steps)]
         return result
 
     return evaluate
 
 
-def _passes(item: Any, left: Sequence[Node], right: Sequence[Node], operator: str, steps: Steps) -> bool:
+def _passes_filter(item: Any, left: Sequence[Node], right: Sequence[Node], operator: str, steps: Steps) -> bool:
     lefts = _walk(left, [item], steps)
     if operator == "exists":
         return bool(lefts)

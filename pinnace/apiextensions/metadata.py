@@ -74,7 +74,7 @@ def coerce_metadata(
     of wrong types, too. Kubernetes does this for objects that it reads from the storage.
     """
     unknown = list[str]()
-    violation = _coerce(obj, schema, "", unknown, drop_invalid, embedded=root or _is_embedded(schema))
+    violation = _coerce_metadata(obj, schema, "", unknown, drop_invalid, embedded=root or _is_embedded(schema))
     return violation, sorted(unknown)
 
 
@@ -82,13 +82,13 @@ def _is_embedded(schema: StructuralSchema | None) -> bool:
     return schema is not None and schema.embedded_resource
 
 
-def _coerce(
+def _coerce_metadata(
     obj: Any, schema: StructuralSchema | None, path: str, unknown: list[str], drop: bool, *, embedded: bool
 ) -> Violation | None:
     if isinstance(obj, list):
         items = schema.items if schema is not None else None
         for index, item in enumerate(obj) if items is not None else ():
-            violation = _coerce(item, items, f"{path}[{index}]", unknown, drop, embedded=_is_embedded(items))
+            violation = _coerce_metadata(item, items, f"{path}[{index}]", unknown, drop, embedded=_is_embedded(items))
             if violation is not None:
                 return violation
         return None
@@ -101,7 +101,7 @@ def _coerce(
         if child is None or not isinstance(value, dict | list):
             continue
         at = f"{path}.{name}" if path else name
-        if (violation := _coerce(value, child, at, unknown, drop, embedded=_is_embedded(child))) is not None:
+        if (violation := _coerce_metadata(value, child, at, unknown, drop, embedded=_is_embedded(child))) is not None:
             return violation
     return None
 
@@ -153,7 +153,7 @@ def finalizer_warnings(new: Sequence[str], old: Sequence[str] = ()) -> list[str]
 
 
 def validate_embedded(obj: Any, schema: StructuralSchema | None, *, root: bool = False, path: str = "") -> list[Violation]:
-    """Return what is invalid in apiVersion, kind and metadata of embedded resources (and, with `root`, of the object
+    """Return the violations of apiVersion, kind and metadata of embedded resources (and, with `root`, of the object
     itself)."""
     out = list[Violation]()
     _validate(obj, schema, path, out, embedded=root or _is_embedded(schema))

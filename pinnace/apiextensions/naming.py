@@ -42,16 +42,16 @@ def compute_status(crd: dict[str, Any], others: Iterable[dict[str, Any]], now: s
     if _pick_names(spec_names) != _pick_names(mapping(status.get("acceptedNames"))) or not get_condition(crd, NAMES_ACCEPTED):
         reason, message = _accept_names(spec_names, status, _used_names(crd, others))
         accepted = reason == "NoConflicts"
-        set_condition(status, _condition(NAMES_ACCEPTED, accepted, reason, message, now))
+        set_condition(status, _build_condition(NAMES_ACCEPTED, accepted, reason, message, now))
         if accepted and not is_established(crd):
             message = "the initial names have been accepted"
-            set_condition(status, _condition(ESTABLISHED, True, "InitialNamesAccepted", message, now))
+            set_condition(status, _build_condition(ESTABLISHED, True, "InitialNamesAccepted", message, now))
         elif not get_condition(crd, ESTABLISHED):
-            set_condition(status, _condition(ESTABLISHED, False, "NotAccepted", "not all names are accepted", now))
+            set_condition(status, _build_condition(ESTABLISHED, False, "NotAccepted", "not all names are accepted", now))
     if is_protected_group(text(mapping(crd.get("spec")).get("group"))):
         state, message = approval_state(crd)
         value, reason = _APPROVAL_REASONS[state]
-        set_condition(status, _condition(CONFORMANT, value == "True", reason, message, now))
+        set_condition(status, _build_condition(CONFORMANT, value == "True", reason, message, now))
     return status if status != mapping(crd.get("status")) else None
 
 
@@ -107,7 +107,7 @@ def _pick_names(names: Mapping[str, Any]) -> dict[str, Any]:
     return {name: names[name] for name in _NAMES if names.get(name)}
 
 
-def _condition(kind: str, value: bool, reason: str, message: str, now: str) -> Condition:
+def _build_condition(kind: str, value: bool, reason: str, message: str, now: str) -> Condition:
     return {"type": kind, "status": str(value), "lastTransitionTime": now, "reason": reason, "message": message}
 
 
@@ -135,4 +135,4 @@ def set_condition(status: dict[str, Any], condition: Condition) -> None:
 
 
 def terminating_condition(reason: str, message: str, now: str, *, status: str = "True") -> Condition:
-    return _condition(TERMINATING, status == "True", reason, message, now)
+    return _build_condition(TERMINATING, status == "True", reason, message, now)

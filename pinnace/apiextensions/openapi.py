@@ -51,15 +51,15 @@ def schema_name(crd: Mapping[str, Any], version: str, *, of_list: bool = False) 
 def schemas_v3(crd: Mapping[str, Any], version: str) -> dict[str, Schema]:
     """Return the schemas of a version by name: those of the kind and of its list. They refer to ObjectMeta and ListMeta by
     "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"."""
-    return _schemas(crd, version, _V3)
+    return _build_schemas(crd, version, _V3)
 
 
 def schemas_v2(crd: Mapping[str, Any], version: str) -> dict[str, Schema]:
     """Return the definitions for swagger 2.0, by name. References begin with "#/definitions/"."""
-    return _schemas(crd, version, _V2)
+    return _build_schemas(crd, version, _V2)
 
 
-def _schemas(crd: Mapping[str, Any], version: str, prefix: str) -> dict[str, Schema]:
+def _build_schemas(crd: Mapping[str, Any], version: str, prefix: str) -> dict[str, Schema]:
     spec = mapping(crd.get("spec"))
     kinds = mapping(spec.get("names"))
     kind, list_kind = text(kinds.get("kind")), text(kinds.get("listKind"))
@@ -72,7 +72,7 @@ def _schemas(crd: Mapping[str, Any], version: str, prefix: str) -> dict[str, Sch
         "properties": {
             "apiVersion": {"type": "string", "description": _API_VERSION},
             "kind": {"type": "string", "description": _KIND},
-            "metadata": _refer(f"{prefix}{_META}ListMeta", _LIST_METADATA, prefix),
+            "metadata": _reference_to(f"{prefix}{_META}ListMeta", _LIST_METADATA, prefix),
             "items": {
                 "type": "array",
                 "description": f"List of {text(kinds.get('plural'))}. More info: {_CONVENTIONS}",
@@ -94,7 +94,7 @@ def _selectable_fields(crd: Mapping[str, Any], version: str) -> list[dict[str, s
     return [{"fieldPath": text(field.get("jsonPath")).removeprefix(".")} for field in fields]
 
 
-def _refer(target: str, description: str, prefix: str) -> Schema:
+def _reference_to(target: str, description: str, prefix: str) -> Schema:
     """Version 3 ignores keywords next to a reference."""
     reference = {"$ref": target}
     return {"description": description} | (reference if prefix == _V2 else {"allOf": [reference]})
@@ -109,7 +109,7 @@ def _kind_schema(props: Mapping[str, Any], preserve: bool, prefix: str) -> Schem
         **result.get("properties", {}),
         "apiVersion": {"type": "string", "description": _API_VERSION},
         "kind": {"type": "string", "description": _KIND},
-        "metadata": _refer(f"{prefix}{_META}ObjectMeta", _METADATA, prefix),
+        "metadata": _reference_to(f"{prefix}{_META}ObjectMeta", _METADATA, prefix),
     }
     return result
 
@@ -168,7 +168,7 @@ def _add_embedded(schema: Schema, prefix: str) -> None:
         **schema.get("properties", {}),
         "apiVersion": {"type": "string", "description": _EMBEDDED_API_VERSION},
         "kind": {"type": "string", "description": _EMBEDDED_KIND},
-        "metadata": _refer(f"{prefix}{_META}ObjectMeta", _METADATA, prefix),
+        "metadata": _reference_to(f"{prefix}{_META}ObjectMeta", _METADATA, prefix),
     }
     required = list(schema.get("required", ()))
     schema["required"] = [*required, *(name for name in ("kind", "apiVersion") if name not in required)]

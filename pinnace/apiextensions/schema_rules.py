@@ -67,7 +67,7 @@ def validate_schema(
     check_rules: RuleCheck | None = None,
     evaluate_rules: RuleEvaluation | None = None,
 ) -> list[Violation]:
-    """Return what is invalid in an openAPIV3Schema. `path`: of the schema. `status`: the definition has a status
+    """Return the violations of an openAPIV3Schema. `path`: of the schema. `status`: the definition has a status
     subresource."""
     out = list(_check_root(props, path)) if status else []
     if props.get("nullable"):
@@ -383,10 +383,10 @@ class _DefaultChecker:
             coerced = copy_json(default)
             violation, _ = coerce_metadata(coerced, node, root=is_object)
             if violation is not None:
-                self.out.append(_below(path, violation))
+                self.out.append(_move_below(path, violation))
                 return
             if violations := validate_embedded(coerced, node, root=is_object):
-                self.out += [_below(path, violation) for violation in violations]
+                self.out += [_move_below(path, violation) for violation in violations]
                 return
         violations = validate_value(default, node, path=path, budget=self._budget)
         if not violations and self._evaluate_rules is not None and has_rules(node.props):
@@ -395,7 +395,7 @@ class _DefaultChecker:
         self.out += violations
 
 
-def _below(path: str, violation: Violation) -> Violation:
+def _move_below(path: str, violation: Violation) -> Violation:
     return Violation(f"{path}.{violation.field}", violation.message, violation.reason)
 
 

@@ -35,6 +35,8 @@ _RULE = Struct(
 )
 _DOCS = Struct("ExternalDocumentation", {"description": STRING, "url": STRING})
 SCHEMA = Struct("JSONSchemaProps")
+_GO_PATH = "spec.versions.schema.openAPIV3Schema"
+_ZEROS: Mapping[str, Any] = {"string": "", "bool": False}
 
 
 def _schema_or_array(value: Any) -> GoType | None:
@@ -103,9 +105,6 @@ _FIELDS: Mapping[str, tuple[str, GoType]] = {
 """The fields of JSONSchemaProps in Go's order: JSON name, Go name, type."""
 SCHEMA.fields = {name: of for name, (_, of) in _FIELDS.items()}
 GO_NAMES: Mapping[str, str] = {name: go_name for name, (go_name, _) in _FIELDS.items()}
-
-_GO_PATH = "spec.versions.schema.openAPIV3Schema"
-_ZEROS: Mapping[str, Any] = {"string": "", "bool": False}
 
 
 def read_schema(props: Any, path: str = "") -> tuple[dict[str, Any], list[str]]:

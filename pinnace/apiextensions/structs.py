@@ -18,6 +18,8 @@ from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.scalars import format_rfc3339
 from pinnace.apiextensions.violations import format_scalar
 
+_DROPPED = object()
+
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
@@ -63,7 +65,6 @@ class Struct:
 
 
 GoType = Scalar | Pointer | ListOf | MapOf | Choice | Struct
-_DROPPED = object()
 _MIN_INT64, _MAX_INT64 = -(1 << 63), (1 << 63) - 1
 
 
@@ -100,19 +101,19 @@ class _Reader:
                 return _DROPPED if chosen is None else _Reader(None).read(value, chosen, path, "", root)
             case ListOf():
                 if not isinstance(value, list):
-                    raise _mismatch(value, f"[]{_go_type(of.of)}", name, struct)
+                    raise _mismatch_error(value, f"[]{_go_type(of.of)}", name, struct)
                 items = [self.read(item, of.of, f"{path}[{index}]", name, struct) for index, item in enumerate(value)]
-                return [_empty(of.of) if item is _DROPPED else item for item in items] or _DROPPED
+                return [_zero_value(of.of) if item is _DROPPED else item for item in items] or _DROPPED
             case MapOf():
                 if not isinstance(value, dict):
-                    raise _mismatch(value, f"map[string]{_go_type(of.of)}", name, struct)
+                    raise _mismatch_error(value, f"map[string]{_go_type(of.of)}", name, struct)
                 entries = {key: self.read(entry, of.of, f"{path}.{key}", name, struct) for key, entry in value.items()}
-                return {key: _empty(of.of) if entry is _DROPPED else entry for key, entry in entries.items()} or _DROPPED
+                return {key: _zero_value(of.of) if entry is _DROPPED else entry for key, entry in entries.items()} or _DROPPED
         return self._read_struct(value, of, path, name, struct)
 
     def _read_struct(self, value: Any, of: Struct, path: str, name: str, struct: str) -> Any:
         if not isinstance(value, dict):
-            raise _mismatch(value, f"v1.{of.name}", name, struct)
+            raise _mismatch_error(value, f"v1.{of.name}", name, struct)
         result = dict[str, Any]()
         for key, entry in value.items():
             field_type = of.fields.get(key)
@@ -125,7 +126,7 @@ class _Reader:
             if entry is not _DROPPED:
                 result[key] = entry
         for key in of.always:
-            result.setdefault(key, _empty(of.fields[key]))
+            result.setdefault(key, _zero_value(of.fields[key]))
         return result
 
 
@@ -138,12 +139,12 @@ def _read_scalar(value: Any, of: Scalar, name: str, struct: str) -> Any:
     if of is INTEGER and is_number:
         if isinstance(value, int) and _MIN_INT64 <= value <= _MAX_INT64:
             return value
-        raise _mismatch(value, of.go_type, name, struct, f"number {format_scalar(value)}")
+        raise _mismatch_error(value, of.go_type, name, struct, f"number {format_scalar(value)}")
     if of is STRING and isinstance(value, str):
         return value
     if of is TIME:
         return _read_time(value)
-    raise _mismatch(value, of.go_type, name, struct)
+    raise _mismatch_error(value, of.go_type, name, struct)
 
 
 def _read_time(value: Any) -> str:
@@ -156,17 +157,17 @@ def _read_time(value: Any) -> str:
     return format_rfc3339(Time(seconds=instant.seconds))
 
 
-def _empty(of: GoType) -> Any:
+def _zero_value(of: GoType) -> Any:
     """The value that Go writes for an absent one."""
     match of:
         case Scalar():
             return {"string": "", "bool": False, "int64": 0, "float64": 0}.get(of.go_type)
         case Struct():
-            return {key: _empty(of.fields[key]) for key in of.always}
+            return {key: _zero_value(of.fields[key]) for key in of.always}
     return None
 
 
-def _mismatch(value: Any, go_type: str, name: str, struct: str, shown: str = "") -> StructError:
+def _mismatch_error(value: Any, go_type: str, name: str, struct: str, shown: str = "") -> StructError:
     where = f"Go struct field {struct}.{name}" if name else "Go value"
     return StructError(f"json: cannot unmarshal {shown or _json_type(value)} into {where} of type {go_type}")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pinnace.api.scalars import MAX_INT32
 from pinnace.api.status import Violation
+from pinnace.api.strategic_merge import go_type_name
 from pinnace.apiextensions.jsonpath import JSONPathError, compile_jsonpath
 from pinnace.apiextensions.schema import mapping, objects, text
 from pinnace.apiextensions.violations import format_scalar, invalid
@@ -77,7 +78,7 @@ def _selectable_text(obj: Mapping[str, Any], path: str) -> str:
 
 
 def validate_scale(obj: Mapping[str, Any], scale: Mapping[str, Any] | None, keys: Iterable[str]) -> list[Violation]:
-    """Return what is invalid in the fields that the scale subresource reads. `keys`: the paths to check."""
+    """Return the violations of the fields that the scale subresource reads. `keys`: the paths to check."""
     out = list[Violation]()
     for key in keys:
         path = text(mapping(scale).get(key))
@@ -112,22 +113,8 @@ def find_nested(obj: Mapping[str, Any], path: str, kind: type[int] | type[str]) 
 
 
 def _accessor_error(names: Sequence[str], value: Any, expected: str) -> str:
-    return f".{'.'.join(names)} accessor error: {_show_go(value)} is of the type {_go_type(value)}, expected {expected}"
-
-
-def _go_type(value: Any) -> str:
-    match value:
-        case None:
-            return "<nil>"
-        case bool():
-            return "bool"
-        case int():
-            return "int64"
-        case float():
-            return "float64"
-        case str():
-            return "string"
-    return "[]interface {}" if isinstance(value, list) else "map[string]interface {}"
+    found = "<nil>" if value is None else go_type_name(value)
+    return f".{'.'.join(names)} accessor error: {_show_go(value)} is of the type {found}, expected {expected}"
 
 
 def _show_go(value: Any) -> str:

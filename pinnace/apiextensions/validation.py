@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from pinnace.api.patch import equal
+from pinnace.api.patch import json_equal
 from pinnace.api.scalars import MAX_INT32
 from pinnace.api.status import TYPE_INVALID, Violation
 from pinnace.apiextensions.metadata import validate_embedded
@@ -101,7 +101,7 @@ class _Result:
 def validate_value(
     value: Any, schema: StructuralSchema, old: Any = ABSENT, *, path: str = "", budget: ValidationBudget | None = None
 ) -> list[Violation]:
-    """Return what is invalid in a value by its schema alone. `old`: the value before an update, for ratcheting. `budget`:
+    """Return the violations of a value by its schema alone. `old`: the value before an update, for ratcheting. `budget`:
     shared with other values."""
     try:
         return list(_Validator(path, budget or ValidationBudget()).validate(value, schema, "", old, schema).errors)[
@@ -151,7 +151,7 @@ class _Validator:
                 (before := self._find_old_item(item, old, schema)) is not ABSENT and self._is_unchanged(item, before, items)
                 for item in value
             )
-        return equal(value, old)
+        return json_equal(value, old)
 
     def _check(self, value: Any, schema: StructuralSchema, path: str, old: Any, structural: StructuralSchema | None) -> _Result:
         rules = schema.validation
@@ -200,12 +200,12 @@ class _Validator:
     def _format_value(self, value: Any) -> str:
         return self._forms[id(value)][1] if isinstance(value, dict | list) else format_value(value)
 
-    def _field(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         name = path.removeprefix(".")
         return f"{self._prefix}.{name}" if self._prefix and name else self._prefix or name
 
     def _add_invalid(self, result: _Result, path: str, value: Any, detail: str) -> None:
-        result.add(invalid(self._field(path), value, f"{path} in body {detail}"))
+        result.add(invalid(self._full_path(path), value, f"{path} in body {detail}"))
 
     def _add_other(self, result: _Result, detail: str) -> None:
         """Add an error for which Kubernetes gives no field: that of the whole object."""
@@ -213,13 +213,13 @@ class _Validator:
 
     def _add_type(self, result: _Result, path: str, expected: str, actual: str) -> None:
         detail = f"{path} in body must be of type {expected}: {quote(actual)}"
-        result.add(type_invalid(self._field(path), actual, detail))
+        result.add(type_invalid(self._full_path(path), actual, detail))
 
     def _add_unsupported(self, value: Any, rules: ValueValidation, path: str, result: _Result) -> None:
         message = f"Unsupported value: {self._format_value(value)}: {rules.enum_text}"
         if self._nesting:
             self._budget.take_steps(len(message) // 200)
-        result.add(Violation(self._field(path) or NO_FIELD, message))
+        result.add(Violation(self._full_path(path) or NO_FIELD, message))
 
     def _check_null(self, rules: ValueValidation, path: str, result: _Result) -> None:
         if rules.types and not rules.schema.nullable:
@@ -248,7 +248,7 @@ class _Validator:
     def _check_string(self, value: str, rules: ValueValidation, path: str, result: _Result) -> None:
         """Only the first problem of length and pattern is reported, as in Kubernetes."""
         if rules.max_length is not None and len(value) > rules.max_length:
-            result.add(too_long(self._field(path), rules.max_length))
+            result.add(too_long(self._full_path(path), rules.max_length))
         elif rules.min_length is not None and len(value) < rules.min_length:
             self._add_invalid(result, path, value, f"should be at least {rules.min_length} chars long")
         elif rules.pattern:
@@ -275,7 +275,7 @@ class _Validator:
             factor = int(factor) if in_range and isinstance(value, int) else float(factor)
             if factor <= 0:
                 detail = f"factor MultipleOf declared for {path} must be positive: {format_scalar(factor)}"
-                result.add(invalid(self._field(path), factor, detail))
+                result.add(invalid(self._full_path(path), factor, detail))
             elif not _is_multiple(value, factor):
                 self._add_invalid(result, path, value, f"should be a multiple of {format_scalar(factor)}")
         for limit, name, words in (
@@ -285,7 +285,7 @@ class _Validator:
             if limit is None:
                 continue
             in_range = self._check_range(limit, rules, name, path, result)
-            limit = _clamp(limit) if in_range and isinstance(value, int) else float(limit)
+            limit = _clamp_to_int64(limit) if in_range and isinstance(value, int) else float(limit)
             if name.startswith("Max"):
                 fits = value < limit or (value == limit and not rules.exclusive_maximum)
             else:
@@ -326,7 +326,7 @@ class _Validator:
         if rules.min_items is not None and len(value) < rules.min_items:
             self._add_invalid(result, path, len(value), f"should have at least {rules.min_items} items")
         if rules.max_items is not None and len(value) > rules.max_items:
-            result.add(too_many(self._field(path), len(value), rules.max_items))
+            result.add(too_many(self._full_path(path), len(value), rules.max_items))
 
     def _find_old_item(self, item: Any, old: Any, structural: StructuralSchema | None) -> Any:
         if structural is None or structural.list_type != "map" or not isinstance(old, list) or not isinstance(item, dict):
@@ -350,7 +350,7 @@ class _Validator:
         if rules.min_properties is not None and len(value) < rules.min_properties:
             self._add_invalid(result, path, len(value), f"should have at least {rules.min_properties} properties")
         if rules.max_properties is not None and len(value) > rules.max_properties:
-            result.add(too_many(self._field(path), len(value), rules.max_properties))
+            result.add(too_many(self._full_path(path), len(value), rules.max_properties))
         correlated = old if isinstance(old, dict) else None
         names: Iterable[str] = value
         if schema.values is None and not rules.forbids_unknown and len(schema.property_names) < len(value):
@@ -364,7 +364,7 @@ class _Validator:
                 child, child_path = schema.values, f"{path}.{name}"
             else:
                 if rules.forbids_unknown:
-                    result.add(invalid(self._field(path), name, f"{path}.{name} in body is a forbidden property"))
+                    result.add(invalid(self._full_path(path), name, f"{path}.{name} in body is a forbidden property"))
                 continue
             inner = structural.child(name) if structural is not None else None
             before = correlated.get(name, ABSENT) if correlated is not None and inner is not None else ABSENT
@@ -379,7 +379,7 @@ class _Validator:
             if not rules.required_names <= value.keys():
                 missing = (name for name in rules.required if name not in value)
                 for name in islice(missing, MAX_VIOLATIONS):
-                    result.add(required(self._field(f"{path}.{name}")))
+                    result.add(required(self._full_path(f"{path}.{name}")))
 
     def _check_junctors(
         self, value: Any, rules: ValueValidation, path: str, old: Any, structural: StructuralSchema | None, result: _Result
@@ -463,7 +463,7 @@ def _is_multiple(value: int | float, factor: int | float) -> bool:
     return nearest is not None and abs(quotient - nearest) <= 1e-9 * (abs(quotient) + abs(nearest))
 
 
-def _clamp(value: int | float) -> int:
+def _clamp_to_int64(value: int | float) -> int:
     return max(_MIN_INT64, min(_MAX_INT64, int(value)))
 
 
@@ -535,7 +535,7 @@ def validate_object(
     evaluate_rules: RuleEvaluation | None = None,
     status: bool = False,
 ) -> list[Violation]:
-    """Return what is invalid in a whole custom object, except in its own metadata, apiVersion and kind.
+    """Return the violations of a whole custom object, except in its own metadata, apiVersion and kind.
 
     In this order: the schema, the paths of the scale subresource, embedded metadata, list types, and the rules. Rules are not
     evaluated if an error makes them meaningless (a wrong type, a missing field, a limit of size, an unknown value of an enum);

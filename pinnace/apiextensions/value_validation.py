@@ -83,15 +83,15 @@ class ValueValidation:
 
     @cached_property
     def all_of(self) -> Sequence[StructuralSchema]:
-        return self._nested("allOf")
+        return self._nested_schemas("allOf")
 
     @cached_property
     def any_of(self) -> Sequence[StructuralSchema]:
-        return self._nested("anyOf")
+        return self._nested_schemas("anyOf")
 
     @cached_property
     def one_of(self) -> Sequence[StructuralSchema]:
-        return self._nested("oneOf")
+        return self._nested_schemas("oneOf")
 
     @cached_property
     def negated(self) -> StructuralSchema | None:
@@ -99,7 +99,7 @@ class ValueValidation:
         props = self.schema.props.get("not")
         return StructuralSchema(props) if isinstance(props, dict) else None
 
-    def _nested(self, keyword: str) -> Sequence[StructuralSchema]:
+    def _nested_schemas(self, keyword: str) -> Sequence[StructuralSchema]:
         return [StructuralSchema(mapping(props)) for props in objects(self.schema.props.get(keyword))]
 
 
@@ -119,26 +119,26 @@ def _is_true(value: Any) -> bool:
     return value is True
 
 
-def _number(value: Any) -> int | float | None:
+def _as_number(value: Any) -> int | float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _integer(value: Any) -> int | None:
+def _as_integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 _KEYWORDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "maximum": ("maximum", _number),
-    "minimum": ("minimum", _number),
-    "multipleOf": ("multiple_of", _number),
+    "maximum": ("maximum", _as_number),
+    "minimum": ("minimum", _as_number),
+    "multipleOf": ("multiple_of", _as_number),
     "exclusiveMaximum": ("exclusive_maximum", _is_true),
     "exclusiveMinimum": ("exclusive_minimum", _is_true),
-    "maxLength": ("max_length", _integer),
-    "minLength": ("min_length", _integer),
-    "maxItems": ("max_items", _integer),
-    "minItems": ("min_items", _integer),
-    "maxProperties": ("max_properties", _integer),
-    "minProperties": ("min_properties", _integer),
+    "maxLength": ("max_length", _as_integer),
+    "minLength": ("min_length", _as_integer),
+    "maxItems": ("max_items", _as_integer),
+    "minItems": ("min_items", _as_integer),
+    "maxProperties": ("max_properties", _as_integer),
+    "minProperties": ("min_properties", _as_integer),
     "pattern": ("pattern", text),
     "required": ("required", texts),
     "enum": ("has_enum", lambda values: isinstance(values, list) and bool(values)),

@@ -86,9 +86,9 @@ class _Checker:
         self._format_depth = 0
         self._steps = 0
         self._checks: dict[type, Callable[[Any], Type]] = {
-            Literal: self._literal, Ident: self._ident, Select: self._select, Call: self._call, ListNode: self._list,
-            MapNode: self._map,
-            StructNode: self._struct, Comprehension: self._comprehension,
+            Literal: self._check_literal, Ident: self._check_ident, Select: self._check_select,
+            Call: self._check_function_call, ListNode: self._check_list, MapNode: self._check_map,
+            StructNode: self._check_struct, Comprehension: self._check_comprehension,
         }  # fmt: skip
 
     def check(self, node: Node) -> Type:
@@ -115,18 +115,18 @@ class _Checker:
             shown = [each.type.params[0] if optional and each.type.params else each.type for each, optional in column]
             other = next((index for index, each in enumerate(shown) if not each.same(shown[0])), None)
             if other is not None:
-                self._error(column[other][0].id, f"expected type '{shown[0]}' but found '{shown[other]}'")
+                self._add_error(column[other][0].id, f"expected type '{shown[0]}' but found '{shown[other]}'")
 
-    def _error(self, node_id: int, message: str) -> Type:
+    def _add_error(self, node_id: int, message: str) -> Type:
         self.errors.append((node_id, message))
         return ERROR
 
     # Nodes
 
-    def _literal(self, node: Literal) -> Type:
+    def _check_literal(self, node: Literal) -> Type:
         return _LITERALS[type(node.value)]
 
-    def _lookup(self, name: str) -> Type | None:
+    def _find_type(self, name: str) -> Type | None:
         for scope in reversed(self._scopes):
             if name in scope:
                 return scope[name]
@@ -134,12 +134,12 @@ class _Checker:
             return self._variables[name]
         return type_of(TYPE_NAMES[name]) if name in TYPE_NAMES else None
 
-    def _ident(self, node: Ident) -> Type:
+    def _check_ident(self, node: Ident) -> Type:
         node.name = node.name.removeprefix(".")
-        found = self._lookup(node.name)
-        return found or self._error(node.id, f"undeclared reference to '{node.name}' (in container '')")
+        found = self._find_type(node.name)
+        return found or self._add_error(node.id, f"undeclared reference to '{node.name}' (in container '')")
 
-    def _select(self, node: Select) -> Type:
+    def _check_select(self, node: Select) -> Type:
         name = None if node.test else syntax.qualified_name(node)
         if name is not None and (found := self._variables.get(name) or TYPE_NAMES.get(name)) is not None:
             part = node.operand
@@ -147,10 +147,10 @@ class _Checker:
                 part.type, part = DYN, part.operand
             part.type = DYN
             return found if name in self._variables else type_of(found)
-        result = self._field(node.id, node.operand, node.field, optional=False)
+        result = self._check_field(node.id, node.operand, node.field, optional=False)
         return types.BOOL if node.test else self._substitute(result)
 
-    def _field(self, node_id: int, operand: Node, field: str, *, optional: bool) -> Type:
+    def _check_field(self, node_id: int, operand: Node, field: str, *, optional: bool) -> Type:
         operand_type = self._substitute(self.check(operand))
         target = operand_type.params[0] if is_optional(operand_type) else operand_type
         if target.kind == "map":
@@ -161,23 +161,23 @@ class _Checker:
             elif field in target.fields:
                 result = target.fields[field].type
             else:
-                result = self._error(node_id, f"undefined field '{field}'")
+                result = self._add_error(node_id, f"undefined field '{field}'")
         elif target.kind == "param":
-            self._assignable(DYN, target)
+            self._is_assignable(DYN, target)
             result = DYN
         else:
             if target.kind not in ("dyn", "!error!"):
-                self._error(node_id, f"type '{target}' does not support field selection")
+                self._add_error(node_id, f"type '{target}' does not support field selection")
             result = DYN
         return optional_of(result) if optional or is_optional(operand_type) else result
 
-    def _call(self, node: Call) -> Type:
+    def _check_function_call(self, node: Call) -> Type:
         if node.function == "_?._":
             field = node.args[1]
             if not (isinstance(field, Literal) and isinstance(field.value, str)):
-                return self._error(field.id, "unsupported optional field selection")
+                return self._add_error(field.id, "unsupported optional field selection")
             field.type = types.STRING
-            return self._substitute(self._field(node.id, node.args[0], field.value, optional=True))
+            return self._substitute(self._check_field(node.id, node.args[0], field.value, optional=True))
         self._format_depth += node.function == "format"
         try:
             return self._check_call(node)
@@ -195,17 +195,17 @@ class _Checker:
         node.function = node.function.removeprefix(".")
         declared = FUNCTIONS.get(node.function)
         if declared is None:
-            return self._error(node.id, f"undeclared reference to '{node.function}' (in container '')")
+            return self._add_error(node.id, f"undeclared reference to '{node.function}' (in container '')")
         if node.function in ("_&&_", "_||_"):
-            return self._logical(node, declared, arguments)
+            return self._check_logical(node, declared, arguments)
         return self._resolve(node, declared, arguments)
 
-    def _logical(self, node: Call, declared: list[Overload], arguments: list[Type]) -> Type:
+    def _check_logical(self, node: Call, declared: list[Overload], arguments: list[Type]) -> Type:
         node.overloads = tuple(declared)
         failed = False
         for argument, found in zip(node.args, arguments, strict=True):
-            if not self._assignable(found, types.BOOL):
-                self._error(argument.id, f"expected type 'bool' but found '{self._substitute(found)}'")
+            if not self._is_assignable(found, types.BOOL):
+                self._add_error(argument.id, f"expected type 'bool' but found '{self._substitute(found)}'")
                 failed = True
         return ERROR if failed else types.BOOL
 
@@ -221,7 +221,7 @@ class _Checker:
                 fresh = {name: self._new_variable() for name in overload.variables}
                 params = tuple(_rename(param, fresh) for param in params)
                 returned = _rename(returned, fresh)
-            if not self._assignable_all(arguments, params):
+            if not self._are_assignable(arguments, params):
                 continue
             matching.append(overload)
             found = self._substitute(returned)
@@ -232,7 +232,7 @@ class _Checker:
         if result is None:
             shown = [str(self._substitute(argument, to_dyn=True)) for argument in arguments]
             signature = f"{shown[0]}.({', '.join(shown[1:])})" if member else f"({', '.join(shown)})"
-            return self._error(node.id, f"found no matching overload for '{node.function}' applied to '{signature}'")
+            return self._add_error(node.id, f"found no matching overload for '{node.function}' applied to '{signature}'")
         node.overloads = tuple(matching)
         if node.function in _CHECKED_ARGUMENTS:
             self._check_argument(node)
@@ -245,9 +245,9 @@ class _Checker:
             try:
                 parse(argument.value)
             except EvaluationFailure:
-                self._error(argument.id, f"invalid {node.function} argument")
+                self._add_error(argument.id, f"invalid {node.function} argument")
 
-    def _list(self, node: ListNode) -> Type:
+    def _check_list(self, node: ListNode) -> Type:
         joined: Type | None = None
         for index, element in enumerate(node.elements):
             found = self._unwrap(element, self.check(element), index in node.optional)
@@ -262,10 +262,10 @@ class _Checker:
         if is_optional(found):
             return found.params[0]
         if found.kind != "dyn":
-            self._error(node.id, f"expected type 'optional_type({found})' but found '{found}'")
+            self._add_error(node.id, f"expected type 'optional_type({found})' but found '{found}'")
         return found
 
-    def _map(self, node: MapNode) -> Type:
+    def _check_map(self, node: MapNode) -> Type:
         key_type: Type | None = None
         value_type: Type | None = None
         for key, value, optional in node.entries:
@@ -275,23 +275,25 @@ class _Checker:
             self._literals.append(node)
         return map_of(key_type or self._new_variable(), value_type or self._new_variable())
 
-    def _struct(self, node: StructNode) -> Type:
+    def _check_struct(self, node: StructNode) -> Type:
         node.name = node.name.removeprefix(".")
         found = self._constructed(node.name) if self._constructed is not None else None
         if found is None:
-            return self._error(node.id, f"undeclared reference to '{node.name}' (in container '')")
+            return self._add_error(node.id, f"undeclared reference to '{node.name}' (in container '')")
         for field_id, name, value, optional in node.fields:
             value_type = self._unwrap(value, self.check(value), optional)
             if found.fields is None:
                 continue
             if name not in found.fields:
-                self._error(field_id, f"undefined field '{name}'")
-            elif not self._assignable(found.fields[name].type, value_type):
+                self._add_error(field_id, f"undefined field '{name}'")
+            elif not self._is_assignable(found.fields[name].type, value_type):
                 declared = found.fields[name].type
-                self._error(field_id, f"expected type of field '{name}' is '{declared}' but provided type is '{value_type}'")
+                self._add_error(
+                    field_id, f"expected type of field '{name}' is '{declared}' but provided type is '{value_type}'"
+                )
         return found
 
-    def _comprehension(self, node: Comprehension) -> Type:
+    def _check_comprehension(self, node: Comprehension) -> Type:
         range_type = self._substitute(self.check(node.range))
         init = self.check(node.init)
         self._scopes.append({node.accumulator: init})
@@ -300,10 +302,10 @@ class _Checker:
         elif range_type.kind == "map":
             first, second = range_type.params
         elif range_type.kind in ("dyn", "!error!", "param"):
-            self._assignable(DYN, range_type)
+            self._is_assignable(DYN, range_type)
             first = second = DYN
         else:
-            first = second = self._error(
+            first = second = self._add_error(
                 node.range.id,
                 f"expression of type '{range_type}' cannot be range of a comprehension (must be list, map, or dynamic)",
             )
@@ -311,22 +313,22 @@ class _Checker:
         if node.var2:
             variables[node.var2] = second
         self._scopes.append(variables)
-        self._expect(node.condition, types.BOOL)
-        self._expect(node.step, init)
+        self._expect_type(node.condition, types.BOOL)
+        self._expect_type(node.step, init)
         self._scopes.pop()
         result = self.check(node.result)
         self._scopes.pop()
         return self._substitute(result)
 
-    def _expect(self, node: Node, wanted: Type) -> None:
+    def _expect_type(self, node: Node, wanted: Type) -> None:
         found = self.check(node)
-        if not self._assignable(wanted, found):
-            self._error(node.id, f"expected type '{self._substitute(wanted)}' but found '{self._substitute(found)}'")
+        if not self._is_assignable(wanted, found):
+            self._add_error(node.id, f"expected type '{self._substitute(wanted)}' but found '{self._substitute(found)}'")
 
     def _join(self, previous: Type | None, current: Type) -> Type:
         if previous is None:
             return current
-        return _most_general(previous, current) if self._assignable(previous, current) else DYN
+        return _most_general(previous, current) if self._is_assignable(previous, current) else DYN
 
     # Type variables
 
@@ -350,12 +352,12 @@ class _Checker:
             raise _TooComplex
         return new
 
-    def _assignable(self, a: Type, b: Type) -> bool:
-        return self._assignable_all((a,), (b,))
+    def _is_assignable(self, a: Type, b: Type) -> bool:
+        return self._are_assignable((a,), (b,))
 
-    def _assignable_all(self, all_a: Any, all_b: Any) -> bool:
+    def _are_assignable(self, all_a: Any, all_b: Any) -> bool:
         start = len(self._trail)
-        if all(self._internal(a, b) for a, b in zip(all_a, all_b, strict=True)):
+        if all(self._is_assignable_internally(a, b) for a, b in zip(all_a, all_b, strict=True)):
             return True
         while len(self._trail) > start:
             name, old = self._trail.pop()
@@ -374,7 +376,7 @@ class _Checker:
         self._trail.append((variable.name, self._bound.get(variable.name)))
         self._bound[variable.name] = value
 
-    def _internal(self, a: Type, b: Type) -> bool:
+    def _is_assignable_internally(self, a: Type, b: Type) -> bool:
         self._count()
         if b.kind == "param":
             valid, has_substitution = self._valid_substitution(a, b)
@@ -394,7 +396,7 @@ class _Checker:
             return b.kind == "type"
         if a.kind != b.kind or a.name != b.name or len(a.params) != len(b.params):
             return False
-        return all(self._internal(x, y) for x, y in zip(a.params, b.params, strict=True))
+        return all(self._is_assignable_internally(x, y) for x, y in zip(a.params, b.params, strict=True))
 
     def _valid_substitution(self, found: Type, variable: Type) -> tuple[bool, bool]:
         if found.same(variable):
@@ -403,25 +405,25 @@ class _Checker:
         if bound is not None:
             if found.same(bound):
                 return True, True
-            if self._internal(found, bound):
+            if self._is_assignable_internally(found, bound):
                 general = _most_general(found, bound)
-                if not self._occurs(variable, general):
+                if not self._occurs_within(variable, general):
                     self._bind(variable, general)
                 return True, True
             return False, True
-        if not self._occurs(variable, found):
+        if not self._occurs_within(variable, found):
             self._bind(variable, found)
             return True, False
         return False, False
 
-    def _occurs(self, variable: Type, within: Type) -> bool:
+    def _occurs_within(self, variable: Type, within: Type) -> bool:
         self._count()
         if variable.same(within):
             return True
         if within.kind == "param":
             bound = self._bound.get(within.name)
-            return bound is not None and self._occurs(variable, bound)
-        return any(self._occurs(variable, param) for param in within.params)
+            return bound is not None and self._occurs_within(variable, bound)
+        return any(self._occurs_within(variable, param) for param in within.params)
 
 
 def _rename(found: Type, names: Mapping[str, Type]) -> Type:

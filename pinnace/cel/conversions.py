@@ -29,6 +29,24 @@ MIN_TIME, MAX_TIME = -62135596800 * SECOND, 253402300800 * SECOND - 1
 MAX_TEXT = 4 << 20
 """Maximum length of a string that a function makes, in characters."""
 _LISTS = frozenset({list, SetList, MapList})
+_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_DURATION_TEXT = re.compile(r"[-+]?(?:0|(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)", re.ASCII)
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
+_TIMESTAMP = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?(?:[Zz]|([-+])(\d\d):(\d\d))", re.ASCII
+)
+_INTEGER = re.compile(r"[-+]?\d{1,20}", re.ASCII)
+_DOUBLE = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,5})?|[-+]?(?:inf|infinity)|nan", re.ASCII | re.IGNORECASE)
+TO_UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
+TO_LOWER = {code - 32: code for code in range(ord("a"), ord("z") + 1)}
+SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_ESCAPES = {
+    ord(char): escape
+    for char, escape in zip('\a\b\f\n\r\t\v\\"', ("\\a", "\\b", "\\f", "\\n", "\\r", "\\t", "\\v", "\\\\", '\\"'), strict=True)
+}
+_CLAUSE = re.compile(r"%(?:%|(?:\.(\d{1,3}))?([a-zA-Z]))")
+_INTEGERS = {"b": "b", "o": "o", "x": "x", "X": "X", "d": "d"}
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def check_int(value: int, low: int = MIN_INT, high: int = MAX_INT, message: str = "integer overflow") -> int:
@@ -58,15 +76,15 @@ def format_double(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
-    sign, digits, exponent = _shortest(value)
+    sign, digits, exponent = _shortest_digits(value)
     point = exponent + len(digits) - 1
     if point < -4 or point >= 21:
         head, tail = digits[0], digits[1:]
         return f"{sign}{head}{'.' + tail if tail else ''}e{'-' if point < 0 else '+'}{abs(point):02d}"
-    return sign + _plain(digits, exponent)
+    return sign + _format_without_exponent(digits, exponent)
 
 
-def _shortest(value: float) -> tuple[str, str, int]:
+def _shortest_digits(value: float) -> tuple[str, str, int]:
     text = repr(abs(value))
     mantissa, _, exponent = text.partition("e")
     whole, _, fraction = mantissa.partition(".")
@@ -78,7 +96,7 @@ def _shortest(value: float) -> tuple[str, str, int]:
     return ("-" if math.copysign(1, value) < 0 else ""), stripped, power if stripped != "0" else 0
 
 
-def _plain(digits: str, exponent: int) -> str:
+def _format_without_exponent(digits: str, exponent: int) -> str:
     if exponent >= 0:
         return digits + "0" * exponent
     if len(digits) > -exponent:
@@ -89,8 +107,8 @@ def _plain(digits: str, exponent: int) -> str:
 def format_duration(value: int) -> str:
     """Return seconds with a fraction: "5400s", "1.5s"."""
     seconds = value / SECOND
-    sign, digits, exponent = _shortest(seconds)
-    return f"{sign}{_plain(digits, exponent)}s"
+    sign, digits, exponent = _shortest_digits(seconds)
+    return f"{sign}{_format_without_exponent(digits, exponent)}s"
 
 
 def format_timestamp(value: int) -> str:
@@ -101,13 +119,8 @@ def format_timestamp(value: int) -> str:
     return f"{text.zfill(19)}{fraction}Z"
 
 
-_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_DURATION_TEXT = re.compile(r"[-+]?(?:0|(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)", re.ASCII)
-_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
-
-
 def parse_duration(text: str) -> Duration:
-    """Return what Go's time.ParseDuration does: "1h30m", "-1.5s"."""
+    """Parse a duration as Go's time.ParseDuration does: "1h30m", "-1.5s"."""
     if len(text) > 100 or not _DURATION_TEXT.fullmatch(text):
         raise EvaluationFailure(f'time: invalid duration "{text[:100]}"')
     total = 0
@@ -118,11 +131,6 @@ def parse_duration(text: str) -> Duration:
     if text.startswith("-"):
         total = -total
     return Duration(check_int(total, message=f'time: invalid duration "{text}"'))
-
-
-_TIMESTAMP = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?(?:[Zz]|([-+])(\d\d):(\d\d))", re.ASCII
-)
 
 
 def parse_timestamp(text: str) -> Timestamp:
@@ -138,10 +146,6 @@ def parse_timestamp(text: str) -> Timestamp:
     seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
     offset = (int(hours) * 3600 + int(minutes) * 60) * (-1 if sign == "-" else 1) if sign else 0
     return to_timestamp((seconds - offset) * SECOND + int((fraction or "0").ljust(9, "0")))
-
-
-_INTEGER = re.compile(r"[-+]?\d{1,20}", re.ASCII)
-_DOUBLE = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,5})?|[-+]?(?:inf|infinity)|nan", re.ASCII | re.IGNORECASE)
 
 
 def parse_int(text: str) -> int:
@@ -197,7 +201,7 @@ def type_value(value: Any) -> TypeValue:
 
 
 @lru_cache(maxsize=256)
-def _zone(name: str) -> Any:
+def _find_zone(name: str) -> Any:
     if match := re.fullmatch(r"([-+]?)(\d\d):(\d\d)", name, re.ASCII):
         minutes = int(match[2]) * 60 + int(match[3])
         return timezone(timedelta(minutes=-minutes if match[1] == "-" else minutes))
@@ -212,7 +216,7 @@ def date_at(value: int, zone: str = "UTC") -> datetime:
     if zone == "UTC":
         return moment
     try:
-        return moment.astimezone(_zone(zone))
+        return moment.astimezone(_find_zone(zone))
     except (OverflowError, ValueError):
         raise EvaluationFailure("timestamp overflow") from None
 
@@ -255,7 +259,7 @@ def compile_pattern(pattern: str) -> Pattern:
     return found
 
 
-def _prepare_search(meter: Meter, text: str, pattern: str) -> Pattern:
+def _compile_for_search(meter: Meter, text: str, pattern: str) -> Pattern:
     """Return the pattern. Raises CostExceeded if a search may exceed the limit in the worst case."""
     compiled = _patterns.get(pattern)
     if compiled is None:
@@ -266,12 +270,12 @@ def _prepare_search(meter: Meter, text: str, pattern: str) -> Pattern:
     return compiled
 
 
-def _search(meter: Meter, text: str, pattern: str) -> Any:
+def _search_metered(meter: Meter, text: str, pattern: str) -> Any:
     """Search, and count the time as work: most patterns take a thousandth of the worst case.
 
     The clock is one that is fast to read. It also counts when other processes run, so the worst case limits it.
     """
-    compiled = _prepare_search(meter, text, pattern)
+    compiled = _compile_for_search(meter, text, pattern)
     started = time.perf_counter_ns()
     match = compiled.search(text)
     elapsed = (time.perf_counter_ns() - started) // STEP
@@ -280,11 +284,11 @@ def _search(meter: Meter, text: str, pattern: str) -> Any:
 
 
 def match_pattern(meter: Meter, text: str, pattern: str) -> bool:
-    return _search(meter, text, pattern) is not None
+    return _search_metered(meter, text, pattern) is not None
 
 
 def find_pattern(meter: Meter, text: str, pattern: str) -> str:
-    match = _search(meter, text, pattern)
+    match = _search_metered(meter, text, pattern)
     return match.group(0) if match else ""
 
 
@@ -292,7 +296,7 @@ def find_all_patterns(meter: Meter, text: str, pattern: str, limit: int = -1) ->
     found = list[str]()
     if limit == 0:
         return found
-    compiled = _prepare_search(meter, text, pattern)
+    compiled = _compile_for_search(meter, text, pattern)
     used, counted = time.thread_time_ns(), time.perf_counter_ns()
     for match in compiled.find_all(text):
         meter.charge(0, 20)
@@ -380,15 +384,6 @@ def join_texts(meter: Meter, parts: list[Any], separator: str = "") -> str:
     return separator.join(parts)
 
 
-TO_UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
-TO_LOWER = {code - 32: code for code in range(ord("a"), ord("z") + 1)}
-SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-_ESCAPES = {
-    ord(char): escape
-    for char, escape in zip('\a\b\f\n\r\t\v\\"', ("\\a", "\\b", "\\f", "\\n", "\\r", "\\t", "\\v", "\\\\", '\\"'), strict=True)
-}
-
-
 def quote(text: str) -> str:
     """Return a text as a literal of CEL."""
     return f'"{text.translate(_ESCAPES)}"'
@@ -441,10 +436,6 @@ def _nested_text(value: Any, meter: Meter | None) -> str:
     if kind is Timestamp:
         return f'timestamp("{format_timestamp(value)}")'
     return to_text(value, meter)
-
-
-_CLAUSE = re.compile(r"%(?:%|(?:\.(\d{1,3}))?([a-zA-Z]))")
-_INTEGERS = {"b": "b", "o": "o", "x": "x", "X": "X", "d": "d"}
 
 
 def format_text(meter: Meter, text: str, args: list[Any]) -> str:
@@ -505,9 +496,6 @@ def _format_double_clause(verb: str, precision: int, value: float) -> str:
         return f"{value:,.{precision}f}"
     mantissa, _, exponent = f"{value:.{precision}e}".partition("e")
     return f"{mantissa}\u202f\u00d7\u202f10{str(int(exponent)).zfill(2).translate(_SUPERSCRIPT)}"
-
-
-_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def decode_base64(text: str) -> bytes:

@@ -24,6 +24,26 @@ LIST, MAP, STRUCT = 10, 30, 40
 CHECK = 350_000
 """Cost of a question to the authorizer."""
 MAX_FORMAT_REGEX, MAX_FORMAT = 128, 64
+_NOWHERE = Type("nowhere")
+"""The place of what is no part of the object, e.g. the result of a function."""
+_COMPARISONS = frozenset(
+    f"{word}_{kind}" for word in ("less", "less_equals", "greater", "greater_equals") for kind in ("string", "bytes")
+) | {"equals", "not_equals"}
+_ACCESSORS = frozenset(
+    {
+        "serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed", "reason",
+        "error", "errored", "masked", "prefixLength", "family", "isUnspecified", "isLoopback", "isLinkLocalMulticast",
+        "isLinkLocalUnicast", "isGlobalUnicast", "sign", "asInteger", "isInteger", "asApproximateFloat",
+        "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch", "getScheme",
+        "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery", "format.named",
+    }
+)  # fmt: skip
+_PARSERS = frozenset({"cidr", "isIP", "isCIDR", "ip", "ip.isCanonical", "quantity", "isQuantity", "semver", "isSemver"})
+_SCANS = frozenset({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"})
+_O1_TYPES = frozenset({"net.IP", "net.CIDR", "kubernetes.Quantity", "kubernetes.Semver"})
+_COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
+_SIZED = frozenset({str, bytes, list, dict, SetList, MapList, StructValue})
+CallCost = Callable[[Sequence[Any], Any], int]
 
 
 class Range(NamedTuple):
@@ -39,13 +59,13 @@ class Range(NamedTuple):
         return Range(min(MAX, self.min * other.min), min(MAX, self.max * other.max))
 
     def scaled(self, factor: float) -> "Range":
-        return Range(_scale(self.min, factor), _scale(self.max, factor))
+        return Range(_scale_cost(self.min, factor), _scale_cost(self.max, factor))
 
     def union(self, other: "Range") -> "Range":
         return Range(min(self.min, other.min), max(self.max, other.max))
 
 
-def _scale(value: int, factor: float) -> int:
+def _scale_cost(value: int, factor: float) -> int:
     return min(MAX, math.ceil(float(value) * factor))
 
 
@@ -89,10 +109,6 @@ class Estimate(NamedTuple):
     size: Range | None = None
 
 
-_NOWHERE = Type("nowhere")
-"""The place of what is no part of the object, e.g. the result of a function."""
-
-
 def _declared_size(declared: Type | None) -> Range | None:
     return None if declared is None or declared.max_elements is None else Range(0, declared.max_elements)
 
@@ -111,9 +127,9 @@ class _Estimator:
         self._entries: dict[int, _Entry] = {}
         self._declared: dict[int, Type | None] = {}
         self._costs: dict[type, Callable[[Any], Range]] = {
-            Literal: lambda node: ZERO, Ident: self._ident, Select: self._select, Call: self._call, ListNode: self._list,
-            MapNode: self._map,
-            StructNode: self._struct, Comprehension: self._comprehension,
+            Literal: lambda node: ZERO, Ident: self._estimate_ident, Select: self._estimate_select,
+            Call: self._estimate_call, ListNode: self._estimate_list, MapNode: self._estimate_map,
+            StructNode: self._estimate_struct, Comprehension: self._estimate_comprehension,
         }  # fmt: skip
 
     def cost(self, node: Node) -> Range:
@@ -121,19 +137,19 @@ class _Estimator:
 
     # What is known of a node
 
-    def _local(self, node: Node) -> _Local | None:
+    def _find_local(self, node: Node) -> _Local | None:
         stack = self._locals.get(node.name) if isinstance(node, Ident) else None
         return stack[-1] if stack else None
 
-    def _declaration(self, node: Node) -> Type | None:
-        local = self._local(node)
+    def _declaration_of(self, node: Node) -> Type | None:
+        local = self._find_local(node)
         return local.declared if local is not None else self._declared.get(node.id, _NOWHERE)
 
-    def _below(self, declared: Type | None, found: Type | None) -> Type | None:
+    def _place_of_part(self, declared: Type | None, found: Type | None) -> Type | None:
         """Return the place of a part. As in cel-go, a part of what is nowhere is where the object is."""
         return self._root if declared is _NOWHERE else found
 
-    def _size(self, node: Node) -> Range | None:
+    def _size_of_node(self, node: Node) -> Range | None:
         if node.id in self._sizes:
             return self._sizes[node.id]
         if isinstance(node, Literal):
@@ -143,83 +159,83 @@ class _Estimator:
             return Range(len(node.elements), len(node.elements))
         if isinstance(node, MapNode):
             return Range(len(node.entries), len(node.entries))
-        declared = _declared_size(self._declaration(node))
+        declared = _declared_size(self._declaration_of(node))
         if declared is not None:
             self._sizes[node.id] = declared
             return declared
         if _is_scalar(node.type):
             return ONE
-        local = self._local(node)
+        local = self._find_local(node)
         return local.size if local is not None else None
 
     def _size_or_unknown(self, node: Node) -> Range:
-        return self._size(node) or UNKNOWN
+        return self._size_of_node(node) or UNKNOWN
 
-    def _entry(self, node: Node) -> _Entry | None:
+    def _entry_of(self, node: Node) -> _Entry | None:
         if node.id in self._entries:
             return self._entries[node.id]
-        local = self._local(node)
+        local = self._find_local(node)
         return local.entry if local is not None else None
 
     # Nodes
 
-    def _ident(self, node: Ident) -> Range:
-        local = self._local(node)
+    def _estimate_ident(self, node: Ident) -> Range:
+        local = self._find_local(node)
         self._declared[node.id] = local.declared if local is not None else self._root
         return ONE
 
-    def _select(self, node: Select) -> Range:
+    def _estimate_select(self, node: Select) -> Range:
         operand = self.cost(node.operand)
         if node.test:
             return operand
-        declared = self._declaration(node.operand)
+        declared = self._declaration_of(node.operand)
         field = declared.fields.get(node.field) if declared is not None and declared.fields is not None else None
-        self._declared[node.id] = self._below(declared, field.type if field is not None else None)
+        self._declared[node.id] = self._place_of_part(declared, field.type if field is not None else None)
         return operand.plus(ONE) if node.operand.type.kind in ("map", "struct", "param") else operand
 
-    def _call(self, node: Call) -> Range:
+    def _estimate_call(self, node: Call) -> Range:
         if node.function == "dyn":
             total = self.cost(node.args[0]).plus(ONE)
             self._copy(node, node.args[0])
             return total
         costs = [self.cost(arg) for arg in node.args]
-        operands = [self._operand(arg) for arg in node.args]
+        operands = [self._build_operand(arg) for arg in node.args]
         if node.function == "_?._":
             return costs[0].plus(ONE) if costs else ONE
         target, total = None, ZERO
         if node.target is not None:
             total = self.cost(node.target)
-            target = self._operand(node.target)
+            target = self._build_operand(node.target)
         function_cost: Range | None = None
         size: Range | None = None
         for overload in node.overloads:
-            found = self._overload(node, overload, target, operands, costs)
+            found = self._estimate_overload(node, overload, target, operands, costs)
             function_cost = found.cost if function_cost is None else function_cost.union(found.cost)
             if found.size is not None:
                 size = found.size if size is None else size.union(found.size)
             if overload.id in ("index_list", "index_map"):
-                entry = self._entry(node.args[0])
+                entry = self._entry_of(node.args[0])
                 size = entry.value if entry is not None else None
-                declared = self._declaration(node.args[0])
+                declared = self._declaration_of(node.args[0])
                 found_type = declared.params[-1] if declared is not None and declared.params else None
-                self._declared[node.id] = self._below(declared, found_type)
+                self._declared[node.id] = self._place_of_part(declared, found_type)
             if size is None:
-                size = self._size(node)
+                size = self._size_of_node(node)
         if size is not None:
             self._sizes[node.id] = size
         return total.plus(function_cost or ZERO)
 
-    def _operand(self, node: Node) -> Operand:
-        return Operand(node, node.type, self._declaration(node), self._size(node))
+    def _build_operand(self, node: Node) -> Operand:
+        return Operand(node, node.type, self._declaration_of(node), self._size_of_node(node))
 
     def _copy(self, node: Node, source: Node) -> None:
-        size, entry = self._size(source), self._entry(source)
+        size, entry = self._size_of_node(source), self._entry_of(source)
         if size is not None:
             self._sizes[node.id] = size
         if entry is not None:
             self._entries[node.id] = entry
 
-    def _list(self, node: ListNode) -> Range:
+    def _estimate_list(self, node: ListNode) -> Range:
         total = Range(LIST, LIST)
         item = Range(MAX, 0) if node.elements else ZERO
         for element in node.elements:
@@ -228,7 +244,7 @@ class _Estimator:
         self._entries[node.id] = _Entry("list", ONE, item)
         return total
 
-    def _map(self, node: MapNode) -> Range:
+    def _estimate_map(self, node: MapNode) -> Range:
         total = Range(MAP, MAP)
         key_size = value_size = Range(MAX, 0) if node.entries else ZERO
         for key, value, _ in node.entries:
@@ -238,15 +254,15 @@ class _Estimator:
         self._entries[node.id] = _Entry("map", key_size, value_size)
         return total
 
-    def _struct(self, node: StructNode) -> Range:
+    def _estimate_struct(self, node: StructNode) -> Range:
         total = Range(STRUCT, STRUCT)
         for _, _, value, _ in node.fields:
             total = total.plus(self.cost(value))
         return total
 
-    def _comprehension(self, node: Comprehension) -> Range:
+    def _estimate_comprehension(self, node: Comprehension) -> Range:
         total = self.cost(node.range).plus(self.cost(node.init))
-        init = _Local(self._declaration(node.init), self._size(node.init), self._entry(node.init))
+        init = _Local(self._declaration_of(node.init), self._size_of_node(node.init), self._entry_of(node.init))
         is_bind = isinstance(node.range, ListNode) and not node.range.elements and node.accumulator != "@result"
         self._push(node.accumulator, init)
         if is_bind:
@@ -266,7 +282,7 @@ class _Estimator:
             self._sizes[node.id] = self._size_or_unknown(node.init)
         elif isinstance(node.init, ListNode | MapNode):
             self._sizes[node.id] = count
-            entry = self._entry(node.step)
+            entry = self._entry_of(node.step)
             if entry is not None:
                 self._entries[node.id] = entry
         return total
@@ -278,13 +294,13 @@ class _Estimator:
         self._locals[name].pop()
 
     def _push_items(self, node: Comprehension) -> list[str]:
-        entry, declared = self._entry(node.range), self._declaration(node.range)
+        entry, declared = self._entry_of(node.range), self._declaration_of(node.range)
         kind = entry.kind if entry is not None else node.range.type.kind
         params = declared.params if declared is not None and declared.params else (None,)
         key_size, value_size = (entry.key, entry.value) if entry is not None else (None, None)
-        value = _Local(self._below(declared, params[-1]), value_size, None)
+        value = _Local(self._place_of_part(declared, params[-1]), value_size, None)
         key_type = None if kind == "list" or len(params) < 2 else params[0]
-        key = _Local(self._below(declared, key_type), key_size, None)
+        key = _Local(self._place_of_part(declared, key_type), key_size, None)
         if not node.var2:
             self._push(node.var, value if kind == "list" else key)
             return [node.var]
@@ -294,7 +310,7 @@ class _Estimator:
 
     # Calls
 
-    def _overload(
+    def _estimate_overload(
         self, node: Call, overload: Overload, target: Operand | None, args: Sequence[Operand], costs: Sequence[Range]
     ) -> Estimate:
         arguments = ZERO
@@ -332,13 +348,13 @@ class _Estimator:
             return Estimate(Range(costs[0].min, min(MAX, costs[0].max + costs[1].max)))
         if name == "conditional":
             size = unknown(args[1]).union(unknown(args[2]))
-            first, second = self._entry(node.args[1]), self._entry(node.args[2])
+            first, second = self._entry_of(node.args[1]), self._entry_of(node.args[2])
             if first is not None and second is not None:
                 self._entries[node.id] = _Entry(first.kind, first.key.union(second.key), first.value.union(second.value))
             return Estimate(costs[0].plus(costs[1].union(costs[2])), size)
         if name in ("add_string", "add_bytes", "add_list"):
             size = unknown(args[0]).plus(unknown(args[1]))
-            first, second = self._entry(node.args[0]), self._entry(node.args[1])
+            first, second = self._entry_of(node.args[0]), self._entry_of(node.args[1])
             if first is not None and second is not None:
                 self._entries[node.id] = _Entry(first.kind, first.key.union(second.key), first.value.union(second.value))
             return Estimate((ONE if name == "add_list" else size.scaled(TRAVERSAL)).plus(arguments), size)
@@ -346,23 +362,6 @@ class _Estimator:
             smallest = min(unknown(args[0]).max, unknown(args[1]).max)
             return Estimate(Range(1 if smallest > 0 else 0, smallest).scaled(TRAVERSAL).plus(arguments))
         return Estimate(ONE.plus(arguments))
-
-
-_COMPARISONS = frozenset(
-    f"{word}_{kind}" for word in ("less", "less_equals", "greater", "greater_equals") for kind in ("string", "bytes")
-) | {"equals", "not_equals"}
-_ACCESSORS = frozenset(
-    {
-        "serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed", "reason",
-        "error", "errored", "masked", "prefixLength", "family", "isUnspecified", "isLoopback", "isLinkLocalMulticast",
-        "isLinkLocalUnicast", "isGlobalUnicast", "sign", "asInteger", "isInteger", "asApproximateFloat",
-        "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch", "getScheme",
-        "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery", "format.named",
-    }
-)  # fmt: skip
-_PARSERS = frozenset({"cidr", "isIP", "isCIDR", "ip", "ip.isCanonical", "quantity", "isQuantity", "semver", "isSemver"})
-_SCANS = frozenset({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"})
-_O1_TYPES = frozenset({"net.IP", "net.CIDR", "kubernetes.Quantity", "kubernetes.Semver"})
 
 
 def _is_scalar(found: Type) -> bool:
@@ -487,7 +486,7 @@ def _estimate_range(target: Operand | None, args: Sequence[Operand]) -> Estimate
     return _new_list(1, Range(size, size))
 
 
-def _squared(factor: float) -> Callable[[Operand | None, Sequence[Operand]], Estimate]:
+def _quadratic_estimate(factor: float) -> Callable[[Operand | None, Sequence[Operand]], Estimate]:
     def estimate_list(target: Operand | None, args: Sequence[Operand]) -> Estimate:
         size = target.bound if target is not None else UNKNOWN
         return Estimate(_new_list(factor, size.times(size)).cost, size)
@@ -515,15 +514,14 @@ def _compare_factor(kind: str) -> float:
     return 2 + (TRAVERSAL if kind in ("string", "bytes") else 0)
 
 
-_COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _LIST_ESTIMATES: dict[str, Callable[[Operand | None, Sequence[Operand]], Estimate]] = {
     "list_slice": _estimate_slice,
     "lists_range": _estimate_range,
     "list_reverse": lambda target, args: _new_list(1, target.bound if target is not None else UNKNOWN),
     "list_flatten": _estimate_flatten,
     "list_flatten_int": _estimate_flatten,
-    "list_distinct": _squared(2),
-    **{f"list_{kind}_sort": _squared(_compare_factor(kind)) for kind in _COMPARABLE},
+    "list_distinct": _quadratic_estimate(2),
+    **{f"list_{kind}_sort": _quadratic_estimate(_compare_factor(kind)) for kind in _COMPARABLE},
     **{f"list_{kind}_sortByAssociatedKeys": _keys_squared(_compare_factor(kind)) for kind in _COMPARABLE},
     "list_sets_contains_list": _estimate_sets(1),
     "list_sets_intersects_list": _estimate_sets(1),
@@ -544,9 +542,6 @@ def size_of(value: Any) -> int:
     return 1
 
 
-_SIZED = frozenset({str, bytes, list, dict, SetList, MapList, StructValue})
-
-
 def _per_character(value: Any) -> int:
     return (size_of(value) + 9) // 10
 
@@ -555,7 +550,7 @@ def _twice_per_character(value: Any) -> int:
     return (size_of(value) + 4) // 5
 
 
-def _traversal(value: Any) -> int:
+def _traversal_cost(value: Any) -> int:
     if isinstance(value, str | bytes):
         return int(len(value) * TRAVERSAL)
     if isinstance(value, list):
@@ -567,11 +562,11 @@ def _regex_cost(args: Sequence[Any], result: Any) -> int:
     return (len(args[0]) + 10) // 10 * ((len(args[1]) + 3) // 4)
 
 
-def _smaller(args: Sequence[Any], result: Any) -> int:
+def _smaller_size_cost(args: Sequence[Any], result: Any) -> int:
     return math.ceil(min(size_of(args[0]), size_of(args[1])) * TRAVERSAL)
 
 
-def _compared(factor: int) -> Callable[[Sequence[Any], Any], int]:
+def _comparison_cost(factor: int) -> Callable[[Sequence[Any], Any], int]:
     return lambda args, result: 1 + size_of(args[0]) * size_of(args[1]) * factor
 
 
@@ -579,7 +574,6 @@ def _self_compared(args: Sequence[Any], result: Any) -> int:
     return 1 + LIST + 2 * len(args[0]) ** 2
 
 
-CallCost = Callable[[Sequence[Any], Any], int]
 _FIRST: CallCost = lambda args, result: _per_character(args[0])  # noqa: E731
 _DOUBLE: CallCost = lambda args, result: _twice_per_character(args[0])  # noqa: E731
 _BY_ID: dict[str, CallCost] = {
@@ -588,22 +582,22 @@ _BY_ID: dict[str, CallCost] = {
         _FIRST,
     ),
     "in_list": lambda args, result: size_of(args[1]),
-    **dict.fromkeys(_COMPARISONS, _smaller),
+    **dict.fromkeys(_COMPARISONS, _smaller_size_cost),
     "add_string": lambda args, result: math.ceil((len(args[0]) + len(args[1])) * TRAVERSAL),
     "add_bytes": lambda args, result: math.ceil((len(args[0]) + len(args[1])) * TRAVERSAL),
     "matches": _regex_cost,
     "matches_string": _regex_cost,
     "contains_string": lambda args, result: _per_character(args[0]) * _per_character(args[1]),
-    "list_sets_contains_list": _compared(1),
-    "list_sets_intersects_list": _compared(1),
-    "list_sets_equivalent_list": _compared(2),
+    "list_sets_contains_list": _comparison_cost(1),
+    "list_sets_intersects_list": _comparison_cost(1),
+    "list_sets_equivalent_list": _comparison_cost(2),
     "list_distinct": _self_compared,
     "cidr_ip": lambda args, result: 1,
 }
 _BY_NAME: dict[str, CallCost] = {
     "check": lambda args, result: CHECK,
     **dict.fromkeys(("fieldSelector", "labelSelector"), lambda args, result: _selector_cost(Range(0, size_of(args[1]))).max),
-    **dict.fromkeys(_SCANS, lambda args, result: _traversal(args[0])),
+    **dict.fromkeys(_SCANS, lambda args, result: _traversal_cost(args[0])),
     **dict.fromkeys(
         (
             "url",

@@ -51,6 +51,16 @@ _CLASSES: dict[str, frozenset[type]] = {
     "map": frozenset({dict}), "duration": frozenset({Duration}), "timestamp": frozenset({Timestamp}),
     "type": frozenset({TypeValue}),
 }  # fmt: skip
+_COST_BEFORE = frozenset({"matches", "find", "findAll", "contains", "check", "validate", "sort", "distinct"})
+"""Functions that may take long: their cost does not depend on the result, and is counted before."""
+_SLOW = frozenset({"url", "isURL", "validate", "semver", "isSemver", "strings.quote", "upperAscii", "lowerAscii"})
+"""Functions that take about 10 ns for each character."""
+_UNSIZED = frozenset({"startsWith", "endsWith", "matches", "find"})
+"""Functions that count their work themselves, or that have none."""
+_FAST = frozenset(
+    {"size", "_+_", "_-_", "_*_", "_/_", "_%_", "-_", "_[_]", "_[?_]", "@in", "hasValue", "value", "optional.of", "type", "dyn"}
+)
+"""Functions that take less than a step of the interpreter."""
 
 
 class Program:
@@ -87,9 +97,9 @@ class _Compiler:
         self._convert = convert
         self.size = len(names) + 1
         self._compilers: dict[type, Callable[[Any], Closure]] = {
-            Literal: self._literal, Ident: self._ident, Select: self._select, Call: self._call, ListNode: self._list,
-            MapNode: self._map,
-            StructNode: self._struct, Comprehension: self._comprehension,
+            Literal: self._compile_literal, Ident: self._compile_ident, Select: self._compile_select,
+            Call: self._compile_call, ListNode: self._compile_list, MapNode: self._compile_map,
+            StructNode: self._compile_struct, Comprehension: self._compile_comprehension,
         }  # fmt: skip
         self._nodes = 0
 
@@ -122,11 +132,11 @@ class _Compiler:
 
     # Values
 
-    def _literal(self, node: Literal) -> Closure:
+    def _compile_literal(self, node: Literal) -> Closure:
         value = node.value
         return lambda frame: value
 
-    def _ident(self, node: Ident) -> Closure:
+    def _compile_ident(self, node: Ident) -> Closure:
         slots = self._slots.get(node.name)
         if not slots:
             return _type_name(node.name)
@@ -141,18 +151,18 @@ class _Compiler:
 
         return read
 
-    def _select(self, node: Select) -> Closure:
+    def _compile_select(self, node: Select) -> Closure:
         if not node.test and (name := qualified_name(node)) is not None:
             if self._slots.get(name):
-                return self._ident(Ident(node.id, name))
+                return self._compile_ident(Ident(node.id, name))
             if node.type.kind == "type" and not self._slots.get(name.partition(".")[0]):
                 return _type_name(name)
         if not node.test and is_optional(node.operand.type):
             return self._select_optional(node, node.operand, node.field)
         operand, key = self.compile(node.operand, whole=False), _json_key(node.operand.type, node.field)
-        return _test(operand, key) if node.test else _select(operand, key)
+        return _compile_presence_test(operand, key) if node.test else _compile_select(operand, key)
 
-    def _list(self, node: ListNode) -> Closure:
+    def _compile_list(self, node: ListNode) -> Closure:
         elements = [self.compile(element) for element in node.elements]
         optional = node.optional
 
@@ -172,7 +182,7 @@ class _Compiler:
 
         return create
 
-    def _map(self, node: MapNode) -> Closure:
+    def _compile_map(self, node: MapNode) -> Closure:
         entries = [(self.compile(key), self.compile(value), optional) for key, value, optional in node.entries]
 
         def create(frame: Frame) -> dict[Any, Any]:
@@ -190,7 +200,7 @@ class _Compiler:
 
         return create
 
-    def _struct(self, node: StructNode) -> Closure:
+    def _compile_struct(self, node: StructNode) -> Closure:
         fields = [(name, self.compile(value), optional) for _, name, value, optional in node.fields]
         type_name = node.name
 
@@ -209,36 +219,36 @@ class _Compiler:
 
     # Calls
 
-    def _call(self, node: Call) -> Closure:
+    def _compile_call(self, node: Call) -> Closure:
         function = node.function
         operands = [*([node.target] if node.target is not None else []), *node.args]
         if function == "_?._":
             return self._optional_select(node)
         closures = [self.compile(operand) for operand in operands]
         if function == "_&&_":
-            return _logical(closures[0], closures[1], stop=False)
+            return _compile_logical(closures[0], closures[1], stop=False)
         if function == "_||_":
-            return _logical(closures[0], closures[1], stop=True)
+            return _compile_logical(closures[0], closures[1], stop=True)
         if function == "_?_:_":
-            return _conditional(*closures)
+            return _compile_conditional(*closures)
         if function in ("_==_", "_!=_"):
-            return self._equality(operands, closures, negate=function == "_!=_")
+            return self._compile_equality(operands, closures, negate=function == "_!=_")
         if function == "@not_strictly_false":
             return _not_strictly_false(closures[0])
         if function in ("or", "orValue"):
             return _optional_or(closures[0], closures[1], unwrap=function == "orValue")
         if function == "!_":
-            return _not(closures[0])
+            return _compile_not(closures[0])
         kinds = [operand.type.kind for operand in operands]
         if function in _COMPARE and kinds[0] == kinds[1] and kinds[0] in _DIRECT:
-            return _comparison(closures[0], closures[1], _COMPARE[function], sized=kinds[0] in ("string", "bytes"))
+            return _compile_comparison(closures[0], closures[1], _COMPARE[function], sized=kinds[0] in ("string", "bytes"))
         return _invoke(node.overloads, closures, [operand.type for operand in operands])
 
-    def _equality(self, operands: Sequence[Node], closures: Sequence[Closure], *, negate: bool) -> Closure:
+    def _compile_equality(self, operands: Sequence[Node], closures: Sequence[Closure], *, negate: bool) -> Closure:
         kinds = {operand.type.kind for operand in operands}
         if len(kinds) == 1 and kinds <= _DIRECT:
             compare = operator.ne if negate else operator.eq
-            return _comparison(closures[0], closures[1], compare, sized=bool(kinds & {"string", "bytes"}))
+            return _compile_comparison(closures[0], closures[1], compare, sized=bool(kinds & {"string", "bytes"}))
         left, right = closures
 
         def compare_any(frame: Frame) -> bool:
@@ -277,7 +287,7 @@ class _Compiler:
 
     # Comprehensions
 
-    def _comprehension(self, node: Comprehension) -> Closure:
+    def _compile_comprehension(self, node: Comprehension) -> Closure:
         range_, init = self.compile(node.range), self.compile(node.init)
         accumulator = self._push(node.accumulator)
         if isinstance(node.range, ListNode) and not node.range.elements and node.accumulator != "@result":
@@ -287,12 +297,12 @@ class _Compiler:
         before = self._nodes
         first = self._push(node.var)
         second = self._push(node.var2) if node.var2 else 0
-        quantifier = _quantified(node)
+        quantifier = _quantifier_of(node)
         if quantifier is not None:
             stop, predicate = quantifier
             body = self.compile(predicate)
             work = self._nodes - before + 3
-            closure = _quantify(range_, body, first, second, work, stop=stop)
+            closure = _compile_quantifier(range_, body, first, second, work, stop=stop)
         else:
             condition = (
                 None if isinstance(node.condition, Literal) and node.condition.value is True else self.compile(node.condition)
@@ -300,7 +310,7 @@ class _Compiler:
             step = self._step(node.step, node, accumulator)
             work = self._nodes - before + 3
             result = self.compile(node.result)
-            closure = _loop(range_, init, condition, step, result, accumulator, first, second, work)
+            closure = _compile_loop(range_, init, condition, step, result, accumulator, first, second, work)
         self._pop(node.var)
         if node.var2:
             self._pop(node.var2)
@@ -314,7 +324,9 @@ class _Compiler:
             return self.compile(step)
         if step.function == "_?_:_" and all(_is_step(branch, loop.accumulator) for branch in step.args[1:]):
             condition, *branches = step.args
-            return _conditional(self.compile(condition), *[self._step(branch, loop, accumulator) for branch in branches])
+            return _compile_conditional(
+                self.compile(condition), *[self._step(branch, loop, accumulator) for branch in branches]
+            )
         if isinstance(loop.init, ListNode) and step.function == "_+_" and _is_ident(step.args[0], loop.accumulator):
             return _append(self.compile(step.args[1]), accumulator)
         if isinstance(loop.init, MapNode) and step.function == "cel.@mapInsert" and _is_ident(step.args[0], loop.accumulator):
@@ -332,8 +344,8 @@ def _is_step(node: Node, name: str) -> bool:
     )
 
 
-def _quantified(node: Comprehension) -> tuple[bool, Node] | None:
-    """Return what ends the loop and the predicate, if the loop is `all` or `exists`."""
+def _quantifier_of(node: Comprehension) -> tuple[bool, Node] | None:
+    """Return the value that ends the loop, and the predicate, if the loop is `all` or `exists`."""
     step = node.step
     if not (isinstance(node.init, Literal) and isinstance(step, Call) and _is_ident(node.result, node.accumulator)):
         return None
@@ -362,7 +374,7 @@ def _type_name(name: str) -> Closure:
     return read
 
 
-def _select(operand: Closure, key: str) -> Closure:
+def _compile_select(operand: Closure, key: str) -> Closure:
     def select(frame: Frame) -> Any:
         container = operand(frame)
         frame[0].cost += 1
@@ -374,7 +386,7 @@ def _select(operand: Closure, key: str) -> Closure:
     return select
 
 
-def _test(operand: Closure, key: str) -> Closure:
+def _compile_presence_test(operand: Closure, key: str) -> Closure:
     def test(frame: Frame) -> bool:
         container = operand(frame)
         if type(container) is Optional:
@@ -386,7 +398,7 @@ def _test(operand: Closure, key: str) -> Closure:
     return test
 
 
-def _logical(left: Closure, right: Closure, *, stop: bool) -> Closure:
+def _compile_logical(left: Closure, right: Closure, *, stop: bool) -> Closure:
     """`&&` stops at False, `||` at True. An error of one operand does not matter if the other one decides."""
 
     def evaluate(frame: Frame) -> Any:
@@ -413,7 +425,7 @@ def _logical(left: Closure, right: Closure, *, stop: bool) -> Closure:
     return evaluate
 
 
-def _conditional(condition: Closure, first: Closure, second: Closure) -> Closure:
+def _compile_conditional(condition: Closure, first: Closure, second: Closure) -> Closure:
     def choose(frame: Frame) -> Any:
         value = condition(frame)
         if value is True:
@@ -425,7 +437,7 @@ def _conditional(condition: Closure, first: Closure, second: Closure) -> Closure
     return choose
 
 
-def _not(operand: Closure) -> Closure:
+def _compile_not(operand: Closure) -> Closure:
     def negate(frame: Frame) -> bool:
         value = operand(frame)
         frame[0].cost += 1
@@ -464,7 +476,7 @@ def _optional_or(left: Closure, right: Closure, *, unwrap: bool) -> Closure:
     return choose
 
 
-def _comparison(left: Closure, right: Closure, compare: Callable[[Any, Any], Any], *, sized: bool) -> Closure:
+def _compile_comparison(left: Closure, right: Closure, compare: Callable[[Any, Any], Any], *, sized: bool) -> Closure:
     if sized:
 
         def compare_sized(frame: Frame) -> Any:
@@ -486,7 +498,7 @@ def _invoke(overloads: Sequence[Overload], closures: Sequence[Closure], types: S
     dynamic = len(overloads) > 1 or any(found.kind in ("dyn", "param") for found in types)
     if not dynamic:
         return _invoke_one(overloads[0], closures)
-    candidates = [([_classes(param) for param in overload.params], _runner(overload)) for overload in overloads]
+    candidates = [([_value_classes(param) for param in overload.params], _overload_runner(overload)) for overload in overloads]
 
     def invoke(frame: Frame) -> Any:
         values = [closure(frame) for closure in closures]
@@ -519,15 +531,15 @@ def _invoke_one(overload: Overload, closures: Sequence[Closure]) -> Closure:
                 return implementation(a, b)
 
             return invoke_two
-    run = _runner(overload)
+    run = _overload_runner(overload)
     if len(closures) == 2:
         target, argument = closures
         return lambda frame: run(frame[0], [target(frame), argument(frame)])
     return lambda frame: run(frame[0], [closure(frame) for closure in closures])
 
 
-def _runner(overload: Overload) -> Callable[[Meter, list[Any]], Any]:
-    """Return what calls a function, and counts its cost and its work."""
+def _overload_runner(overload: Overload) -> Callable[[Meter, list[Any]], Any]:
+    """Return a function that calls an overload, and counts its cost and its work."""
     implementation, takes_meter, cost = overload.impl, overload.takes_meter, call_cost(overload)
     if implementation is None:
         return _run_nothing
@@ -555,19 +567,7 @@ def _run_nothing(meter: Meter, values: list[Any]) -> Any:
     raise EvaluationFailure(NO_OVERLOAD)
 
 
-_COST_BEFORE = frozenset({"matches", "find", "findAll", "contains", "check", "validate", "sort", "distinct"})
-"""Functions that may take long: their cost does not depend on the result, and is counted before."""
-_SLOW = frozenset({"url", "isURL", "validate", "semver", "isSemver", "strings.quote", "upperAscii", "lowerAscii"})
-"""Functions that take about 10 ns for each character."""
-_UNSIZED = frozenset({"startsWith", "endsWith", "matches", "find"})
-"""Functions that count their work themselves, or that have none."""
-_FAST = frozenset(
-    {"size", "_+_", "_-_", "_*_", "_/_", "_%_", "-_", "_[_]", "_[?_]", "@in", "hasValue", "value", "optional.of", "type", "dyn"}
-)
-"""Functions that take less than a step of the interpreter."""
-
-
-def _classes(param: Type) -> frozenset[type] | None:
+def _value_classes(param: Type) -> frozenset[type] | None:
     """Return the classes of the values of a type; None for any."""
     if param.kind in ("dyn", "param"):
         return None
@@ -611,8 +611,8 @@ def _insert(closures: Sequence[Closure], slot: int) -> Closure:
     return insert
 
 
-def _items(container: Any, meter: Meter, *, pairs: bool) -> Any:
-    """Return what a loop iterates over: the items of a list, the keys of a map, or pairs."""
+def _iterate_container(container: Any, meter: Meter, *, pairs: bool) -> Any:
+    """Return the elements that a loop iterates over: the items of a list, the keys of a map, or pairs."""
     kind = type(container)
     if kind in _LIST_TYPES:
         meter.charge(0, len(container))
@@ -623,13 +623,13 @@ def _items(container: Any, meter: Meter, *, pairs: bool) -> Any:
     raise EvaluationFailure(NO_OVERLOAD)
 
 
-def _quantify(range_: Closure, body: Closure, first: int, second: int, work: int, *, stop: bool) -> Closure:
+def _compile_quantifier(range_: Closure, body: Closure, first: int, second: int, work: int, *, stop: bool) -> Closure:
     cost = 4 if stop else 3
 
     def quantify(frame: Frame) -> Any:
         meter = frame[0]
         failure: EvaluationFailure | None = None
-        for item in _items(range_(frame), meter, pairs=second > 0):
+        for item in _iterate_container(range_(frame), meter, pairs=second > 0):
             if second:
                 frame[first], frame[second] = item
             else:
@@ -657,7 +657,7 @@ def _quantify(range_: Closure, body: Closure, first: int, second: int, work: int
     return quantify
 
 
-def _loop(
+def _compile_loop(
     range_: Closure,
     init: Closure,
     condition: Closure | None,
@@ -670,7 +670,7 @@ def _loop(
 ) -> Closure:
     def loop(frame: Frame) -> Any:
         meter = frame[0]
-        items = _items(range_(frame), meter, pairs=second > 0)
+        items = _iterate_container(range_(frame), meter, pairs=second > 0)
         accumulated = init(frame)
         frame[slot] = accumulated
         for item in items:

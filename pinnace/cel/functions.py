@@ -62,6 +62,13 @@ from pinnace.cel.types import (
 )
 
 Implementation = Callable[..., Any]
+_TYPE_NAMES = {
+    "bool": types.BOOL, "int": types.INT, "uint": types.UINT, "double": types.DOUBLE, "string": types.STRING,
+    "bytes": types.BYTES,
+    "dyn": types.DYN, "duration": types.DURATION, "timestamp": types.TIMESTAMP, "null": types.NULL,
+}  # fmt: skip
+_NUMBERS = frozenset({int, Uint, float})
+_LISTS = frozenset({list, SetList, MapList})
 
 
 class Overload:
@@ -82,21 +89,14 @@ class Overload:
     ) -> None:
         self.id, self.name, self.member, self.params, self.result = id_, name, member, params, result
         self.impl, self.takes_meter = impl, takes_meter
-        self.variables = frozenset(_variables((*params, result)))
+        self.variables = frozenset(_type_parameters((*params, result)))
 
 
-def _variables(found: Iterable[Type]) -> Iterable[str]:
+def _type_parameters(found: Iterable[Type]) -> Iterable[str]:
     for each in found:
         if each.kind == "param":
             yield each.name
-        yield from _variables(each.params)
-
-
-_TYPE_NAMES = {
-    "bool": types.BOOL, "int": types.INT, "uint": types.UINT, "double": types.DOUBLE, "string": types.STRING,
-    "bytes": types.BYTES,
-    "dyn": types.DYN, "duration": types.DURATION, "timestamp": types.TIMESTAMP, "null": types.NULL,
-}  # fmt: skip
+        yield from _type_parameters(each.params)
 
 
 def define_type(short: str, value: Type) -> Type:
@@ -147,10 +147,6 @@ def declare(id_: str, signature: str, impl: Implementation | None, *, takes_mete
 # Equality and order
 
 
-_NUMBERS = frozenset({int, Uint, float})
-_LISTS = frozenset({list, SetList, MapList})
-
-
 def equals(meter: Meter, a: Any, b: Any) -> bool:
     """Compare two values of any types. Numbers of different types are equal if their values are. Lists of type set and map are
     compared without their order, as Kubernetes compares them."""
@@ -180,7 +176,7 @@ def equals(meter: Meter, a: Any, b: Any) -> bool:
 
 def _equal_sets(meter: Meter, a: list[Any], b: list[Any]) -> bool:
     meter.charge(0, 5 * len(a))
-    return {_key(meter, item) for item in a} >= {_key(meter, item) for item in b}
+    return {_set_item_key(meter, item) for item in a} >= {_set_item_key(meter, item) for item in b}
 
 
 def _equal_map_lists(meter: Meter, a: MapList, b: list[Any]) -> bool:
@@ -191,22 +187,22 @@ def _equal_map_lists(meter: Meter, a: MapList, b: list[Any]) -> bool:
     )
 
 
-def _key(meter: Meter, value: Any) -> Any:
-    """Return what is equal for equal items of a set."""
+def _set_item_key(meter: Meter, value: Any) -> Any:
+    """Return a value that is equal for equal items of a set."""
     kind = type(value)
     if kind is str:
         return value
     if kind in _LISTS:
         meter.charge(0, 10 + 5 * len(value))
-        return (list, *(_key(meter, item) for item in value))
+        return (list, *(_set_item_key(meter, item) for item in value))
     if kind is dict:
         meter.charge(0, 10 + 10 * len(value))
-        return frozenset((key, _key(meter, item)) for key, item in value.items())
+        return frozenset((key, _set_item_key(meter, item)) for key, item in value.items())
     return (kind, value)
 
 
 def _item_key(meter: Meter, item: Any, keys: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(_key(meter, item.get(key)) for key in keys) if isinstance(item, dict) else ()
+    return tuple(_set_item_key(meter, item.get(key)) for key in keys) if isinstance(item, dict) else ()
 
 
 def _add_lists(meter: Meter, a: list[Any], b: list[Any]) -> list[Any]:
@@ -214,9 +210,9 @@ def _add_lists(meter: Meter, a: list[Any], b: list[Any]) -> list[Any]:
     if type(a) in (SetList, MapList):
         meter.charge(0, 20 * (len(a) + len(b)))
     if type(a) is SetList:
-        items = {_key(meter, item): item for item in a}
+        items = {_set_item_key(meter, item): item for item in a}
         for item in b:
-            items.setdefault(_key(meter, item), item)
+            items.setdefault(_set_item_key(meter, item), item)
         return SetList([*a, *list(items.values())[len(a) :]])
     if type(a) is MapList:
         merged = {_item_key(meter, item, a.keys): item for item in a}
@@ -230,13 +226,13 @@ def _add_lists(meter: Meter, a: list[Any], b: list[Any]) -> list[Any]:
 # Numbers
 
 
-def _divide(a: int, b: int) -> int:
+def _divide_integers(a: int, b: int) -> int:
     if b == 0:
         raise EvaluationFailure("division by zero")
     return check_int(int(abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1))
 
 
-def _modulo(a: int, b: int) -> int:
+def _integer_remainder(a: int, b: int) -> int:
     if b == 0:
         raise EvaluationFailure("modulus by zero")
     if b == -1 and a == MIN_INT:
@@ -310,15 +306,15 @@ def _is_sorted(meter: Meter, items: list[Any]) -> bool:
     return all(items[index] <= items[index + 1] for index in range(len(items) - 1))
 
 
-def _least(meter: Meter, items: list[Any]) -> Any:
-    return _extreme(meter, items, "min", min)
+def _list_min(meter: Meter, items: list[Any]) -> Any:
+    return _list_extreme(meter, items, "min", min)
 
 
-def _greatest(meter: Meter, items: list[Any]) -> Any:
-    return _extreme(meter, items, "max", max)
+def _list_max(meter: Meter, items: list[Any]) -> Any:
+    return _list_extreme(meter, items, "max", max)
 
 
-def _extreme(meter: Meter, items: list[Any], name: str, function: Callable[[list[Any]], Any]) -> Any:
+def _list_extreme(meter: Meter, items: list[Any], name: str, function: Callable[[list[Any]], Any]) -> Any:
     meter.charge(0, 2 * len(items))
     if not items:
         raise EvaluationFailure(f"{name} called on empty list")
@@ -338,15 +334,15 @@ def _contains_all(meter: Meter, items: list[Any], part: list[Any]) -> bool:
     return all(_in_list(meter, item, items) for item in part)
 
 
-def _intersects(meter: Meter, a: list[Any], b: list[Any]) -> bool:
+def _sets_intersect(meter: Meter, a: list[Any], b: list[Any]) -> bool:
     return any(_in_list(meter, item, b) for item in a)
 
 
-def _equivalent(meter: Meter, a: list[Any], b: list[Any]) -> bool:
+def _sets_are_equivalent(meter: Meter, a: list[Any], b: list[Any]) -> bool:
     return _contains_all(meter, a, b) and _contains_all(meter, b, a)
 
 
-def _slice(items: list[Any], start: int, end: int) -> list[Any]:
+def _slice_list(items: list[Any], start: int, end: int) -> list[Any]:
     if start < 0 or end < 0:
         raise EvaluationFailure(f"cannot slice({start}, {end}), negative indexes not supported")
     if start > end:
@@ -369,12 +365,12 @@ def _flatten(meter: Meter, items: list[Any], depth: int = 1) -> list[Any]:
     return flat
 
 
-def _range(meter: Meter, size: int) -> list[int]:
+def _integer_range(meter: Meter, size: int) -> list[int]:
     meter.charge(0, max(0, size))
     return list(range(size))
 
 
-def _distinct(meter: Meter, items: list[Any]) -> list[Any]:
+def _distinct_items(meter: Meter, items: list[Any]) -> list[Any]:
     distinct = list[Any]()
     for item in items:
         if not _in_list(meter, item, distinct):
@@ -465,11 +461,11 @@ def _declare_operators() -> None:
     declare("multiply_int64", "_*_(int, int): int", lambda a, b: check_int(a * b))
     declare("multiply_uint64", "_*_(uint, uint): uint", lambda a, b: to_unsigned(int(a) * int(b)))
     declare("multiply_double", "_*_(double, double): double", _multiply_double)
-    declare("divide_int64", "_/_(int, int): int", _divide)
-    declare("divide_uint64", "_/_(uint, uint): uint", lambda a, b: Uint(_divide(int(a), int(b))))
+    declare("divide_int64", "_/_(int, int): int", _divide_integers)
+    declare("divide_uint64", "_/_(uint, uint): uint", lambda a, b: Uint(_divide_integers(int(a), int(b))))
     declare("divide_double", "_/_(double, double): double", _divide_double)
-    declare("modulo_int64", "_%_(int, int): int", _modulo)
-    declare("modulo_uint64", "_%_(uint, uint): uint", lambda a, b: Uint(_modulo(int(a), int(b))))
+    declare("modulo_int64", "_%_(int, int): int", _integer_remainder)
+    declare("modulo_uint64", "_%_(uint, uint): uint", lambda a, b: Uint(_integer_remainder(int(a), int(b))))
     for name, word, compare in (
         ("_<_", "less", operator.lt), ("_<=_", "less_equals", operator.le), ("_>_", "greater", operator.gt),
         ("_>=_", "greater_equals", operator.ge),
@@ -574,8 +570,8 @@ def _declare_strings() -> None:
 def _declare_lists() -> None:
     for kind in ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"):
         declare(f"list_{kind}_is_sorted_bool", f":list({kind}):isSorted(): bool", _is_sorted, takes_meter=True)
-        declare(f"list_{kind}_max_{kind}", f":list({kind}):max(): {kind}", _greatest, takes_meter=True)
-        declare(f"list_{kind}_min_{kind}", f":list({kind}):min(): {kind}", _least, takes_meter=True)
+        declare(f"list_{kind}_max_{kind}", f":list({kind}):max(): {kind}", _list_max, takes_meter=True)
+        declare(f"list_{kind}_min_{kind}", f":list({kind}):min(): {kind}", _list_min, takes_meter=True)
         declare(f"list_{kind}_sort", f":list({kind}):sort(): list({kind})", _sort, takes_meter=True)
         signature = f":list(A):@sortByAssociatedKeys(list({kind})): list(A)"
         declare(f"list_{kind}_sortByAssociatedKeys", signature, _sort_by_keys, takes_meter=True)
@@ -583,15 +579,15 @@ def _declare_lists() -> None:
         declare(f"list_{kind}_sum_{kind}", f":list({kind}):sum(): {kind}", _sum_of(convert), takes_meter=True)
     declare("list_a_index_of_int", ":list(A):indexOf(A): int", _index_of_item, takes_meter=True)
     declare("list_a_last_index_of_int", ":list(A):lastIndexOf(A): int", _last_index_of_item, takes_meter=True)
-    declare("list_slice", ":list(A):slice(int, int): list(A)", _slice)
+    declare("list_slice", ":list(A):slice(int, int): list(A)", _slice_list)
     declare("list_flatten", ":list(list(A)):flatten(): list(A)", _flatten, takes_meter=True)
     declare("list_flatten_int", ":list(dyn):flatten(int): list(dyn)", _flatten, takes_meter=True)
-    declare("lists_range", "lists.range(int): list(int)", _range, takes_meter=True)
+    declare("lists_range", "lists.range(int): list(int)", _integer_range, takes_meter=True)
     declare("list_reverse", ":list(A):reverse(): list(A)", lambda items: items[::-1])
-    declare("list_distinct", ":list(A):distinct(): list(A)", _distinct, takes_meter=True)
+    declare("list_distinct", ":list(A):distinct(): list(A)", _distinct_items, takes_meter=True)
     declare("list_sets_contains_list", "sets.contains(list(A), list(A)): bool", _contains_all, takes_meter=True)
-    declare("list_sets_equivalent_list", "sets.equivalent(list(A), list(A)): bool", _equivalent, takes_meter=True)
-    declare("list_sets_intersects_list", "sets.intersects(list(A), list(A)): bool", _intersects, takes_meter=True)
+    declare("list_sets_equivalent_list", "sets.equivalent(list(A), list(A)): bool", _sets_are_equivalent, takes_meter=True)
+    declare("list_sets_intersects_list", "sets.intersects(list(A), list(A)): bool", _sets_intersect, takes_meter=True)
     declare("@mapInsert_map_key_value", "cel.@mapInsert(map(A, B), A, B): map(A, B)", _insert, takes_meter=True)
     declare("@mapInsert_map_map", "cel.@mapInsert(map(A, B), map(A, B)): map(A, B)", _insert_map, takes_meter=True)
 

@@ -23,6 +23,20 @@ from pinnace.cel.meter import Meter
 from pinnace.cel.types import ABSENT, NAMES, EvaluationFailure, Optional, Type
 
 _EXACT = Context(prec=400)
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*", re.ASCII)
+_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
+_HOST = re.compile(r"(?:[^@/?#]*@)?(?:\[[0-9A-Fa-f:.%]*\]|[A-Za-z0-9._~!$&'()*+,;=%\x80-\U0010ffff\"<>-]*)(?::\d*)?")
+_PATH_SAFE = re.compile(r"[^A-Za-z0-9/$&+,:;=@._~!*'()%\[\]-]")
+_IP_CHARACTERS = re.compile(r"[0-9A-Fa-f:.]{1,45}")
+_NUMBER = r"(0|[1-9]\d{0,18})"
+_IDENTIFIERS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
+_SEMVER = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_IDENTIFIERS}))?(?:\+({_IDENTIFIERS}))?", re.ASCII)
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_LABEL_1035_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end "
+    "with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+_UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.ASCII)
 
 
 def _register(short: str, name: str, kind: str, value_class: type) -> None:
@@ -39,7 +53,7 @@ class Quantity:
     value: Decimal
 
 
-def _quantity(text: str) -> Quantity:
+def _parse_quantity(text: str) -> Quantity:
     try:
         return Quantity(quantities.parse(text))
     except quantities.QuantityError:
@@ -75,8 +89,8 @@ def _compare(a: Any, b: Any) -> int:
 
 def _declare_quantities() -> None:
     _register("quantity", "kubernetes.Quantity", "struct", Quantity)
-    declare("string_to_quantity", "quantity(string): quantity", _quantity)
-    declare("is_quantity_string", "isQuantity(string): bool", _is_valid(_quantity))
+    declare("string_to_quantity", "quantity(string): quantity", _parse_quantity)
+    declare("is_quantity_string", "isQuantity(string): bool", _is_valid(_parse_quantity))
     declare("quantity_sign", "sign(quantity): int", lambda a: _compare(a.value, 0))
     declare("quantity_sign_member", ":quantity:sign(): int", lambda a: _compare(a.value, 0))
     declare("quantity_is_greater_than", ":quantity:isGreaterThan(quantity): bool", lambda a, b: a.value > b.value)
@@ -102,13 +116,7 @@ class Url:
     query: str
 
 
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*", re.ASCII)
-_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
-_HOST = re.compile(r"(?:[^@/?#]*@)?(?:\[[0-9A-Fa-f:.%]*\]|[A-Za-z0-9._~!$&'()*+,;=%\x80-\U0010ffff\"<>-]*)(?::\d*)?")
-_PATH_SAFE = re.compile(r"[^A-Za-z0-9/$&+,:;=@._~!*'()%\[\]-]")
-
-
-def _url(text: str) -> Url:
+def _parse_url(text: str) -> Url:
     """Parse an absolute URI or an absolute path, as Go's url.ParseRequestURI does."""
 
     def fail(reason: str) -> EvaluationFailure:
@@ -147,7 +155,7 @@ def _host_name(url: Url) -> str:
     return host.rpartition(":")[0] if ":" in host else host
 
 
-def _port(url: Url) -> str:
+def _url_port(url: Url) -> str:
     rest = url.host.rpartition("]")[2]
     return rest.rpartition(":")[2] if ":" in rest else ""
 
@@ -157,21 +165,21 @@ def _escaped_path(meter: Meter, url: Url) -> str:
     return _PATH_SAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), url.path)
 
 
-def _query(meter: Meter, url: Url) -> dict[str, list[str]]:
+def _parse_query(meter: Meter, url: Url) -> dict[str, list[str]]:
     meter.charge(0, len(url.query) // 2)
     return parse_qs(url.query, keep_blank_values=True)
 
 
 def _declare_urls() -> None:
     _register("url", "kubernetes.URL", "struct", Url)
-    declare("string_to_url", "url(string): url", _url)
-    declare("is_url_string", "isURL(string): bool", _is_valid(_url))
+    declare("string_to_url", "url(string): url", _parse_url)
+    declare("is_url_string", "isURL(string): bool", _is_valid(_parse_url))
     declare("url_get_scheme", ":url:getScheme(): string", lambda url: url.scheme)
     declare("url_get_host", ":url:getHost(): string", lambda url: unquote(url.host))
     declare("url_get_hostname", ":url:getHostname(): string", _host_name)
-    declare("url_get_port", ":url:getPort(): string", _port)
+    declare("url_get_port", ":url:getPort(): string", _url_port)
     declare("url_get_escaped_path", ":url:getEscapedPath(): string", _escaped_path, takes_meter=True)
-    declare("url_get_query", ":url:getQuery(): map(string, list(string))", _query, takes_meter=True)
+    declare("url_get_query", ":url:getQuery(): map(string, list(string))", _parse_query, takes_meter=True)
 
 
 # Addresses
@@ -192,9 +200,6 @@ class Ip:
     address: ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-_IP_CHARACTERS = re.compile(r"[0-9A-Fa-f:.]{1,45}")
-
-
 def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     if "%" in text and ":" in text:
         raise EvaluationFailure(f"IP address {quote(text[:100])} with zone value is not allowed")
@@ -212,11 +217,11 @@ def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return address
 
 
-def _ip(text: str) -> Ip:
+def _parse_ip(text: str) -> Ip:
     return Ip(_parse_address(text))
 
 
-def _cidr(text: str) -> Cidr:
+def _parse_cidr(text: str) -> Cidr:
     address_text, slash, bits_text = text.rpartition("/")
     try:
         address = _parse_address(address_text)
@@ -253,7 +258,7 @@ def _contains_cidr(network: Cidr, other: Cidr) -> bool:
     return network.bits <= other.bits and _contains_ip(network, Ip(other.address))
 
 
-def _masked(network: Cidr) -> Cidr:
+def _mask_network(network: Cidr) -> Cidr:
     return Cidr(network.network.network_address, network.bits)
 
 
@@ -264,8 +269,8 @@ def _is_canonical(text: str) -> bool:
 def _declare_addresses() -> None:
     _register("ip", "net.IP", "opaque", Ip)
     _register("cidr", "net.CIDR", "opaque", Cidr)
-    declare("string_to_ip", "ip(string): ip", _ip)
-    declare("is_ip", "isIP(string): bool", _is_valid(_ip))
+    declare("string_to_ip", "ip(string): ip", _parse_ip)
+    declare("is_ip", "isIP(string): bool", _is_valid(_parse_ip))
     declare("ip_is_canonical", "ip.isCanonical(string): bool", _is_canonical)
     declare("ip_family", ":ip:family(): int", lambda a: a.address.version)
     declare("ip_is_unspecified", ":ip:isUnspecified(): bool", lambda a: a.address.is_unspecified)
@@ -274,15 +279,15 @@ def _declare_addresses() -> None:
     declare("ip_is_link_local_unicast", ":ip:isLinkLocalUnicast(): bool", lambda a: a.address.is_link_local)
     declare("ip_is_global_unicast", ":ip:isGlobalUnicast(): bool", _is_global_unicast)
     declare("ip_to_string", "string(ip): string", lambda a: str(a.address))
-    declare("string_to_cidr", "cidr(string): cidr", _cidr)
-    declare("is_cidr", "isCIDR(string): bool", _is_valid(_cidr))
-    declare("cidr_contains_ip_string", ":cidr:containsIP(string): bool", lambda a, b: _contains_ip(a, _ip(b)))
+    declare("string_to_cidr", "cidr(string): cidr", _parse_cidr)
+    declare("is_cidr", "isCIDR(string): bool", _is_valid(_parse_cidr))
+    declare("cidr_contains_ip_string", ":cidr:containsIP(string): bool", lambda a, b: _contains_ip(a, _parse_ip(b)))
     declare("cidr_contains_ip_ip", ":cidr:containsIP(ip): bool", _contains_ip)
-    declare("cidr_contains_cidr_string", ":cidr:containsCIDR(string): bool", lambda a, b: _contains_cidr(a, _cidr(b)))
+    declare("cidr_contains_cidr_string", ":cidr:containsCIDR(string): bool", lambda a, b: _contains_cidr(a, _parse_cidr(b)))
     declare("cidr_contains_cidr", ":cidr:containsCIDR(cidr): bool", _contains_cidr)
     declare("cidr_ip", ":cidr:ip(): ip", lambda a: Ip(a.address))
     declare("cidr_prefix_length", ":cidr:prefixLength(): int", lambda a: a.bits)
-    declare("cidr_masked", ":cidr:masked(): cidr", _masked)
+    declare("cidr_masked", ":cidr:masked(): cidr", _mask_network)
     declare("cidr_to_string", "string(cidr): string", lambda a: f"{a.address}/{a.bits}")
 
 
@@ -307,12 +312,7 @@ class Semver:
         return self.numbers, not self.pre, parts
 
 
-_NUMBER = r"(0|[1-9]\d{0,18})"
-_IDENTIFIERS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
-_SEMVER = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_IDENTIFIERS}))?(?:\+({_IDENTIFIERS}))?", re.ASCII)
-
-
-def _semver(text: str, normalize: bool = False) -> Semver:
+def _parse_semver(text: str, normalize: bool = False) -> Semver:
     if normalize:
         text = _normalize_version(text)
     match = _SEMVER.fullmatch(text) if len(text) <= 256 else None
@@ -342,10 +342,10 @@ def _normalize_version(text: str) -> str:
 
 def _declare_versions() -> None:
     _register("semver", "kubernetes.Semver", "struct", Semver)
-    declare("string_to_semver", "semver(string): semver", _semver)
-    declare("string_bool_to_semver", "semver(string, bool): semver", _semver)
-    declare("is_semver_string", "isSemver(string): bool", _is_valid(_semver))
-    declare("is_semver_string_bool", "isSemver(string, bool): bool", _is_valid(_semver))
+    declare("string_to_semver", "semver(string): semver", _parse_semver)
+    declare("string_bool_to_semver", "semver(string, bool): semver", _parse_semver)
+    declare("is_semver_string", "isSemver(string): bool", _is_valid(_parse_semver))
+    declare("is_semver_string_bool", "isSemver(string, bool): bool", _is_valid(_parse_semver))
     declare("semver_is_greater_than", ":semver:isGreaterThan(semver): bool", lambda a, b: a.order() > b.order())
     declare("semver_is_less_than", ":semver:isLessThan(semver): bool", lambda a, b: a.order() < b.order())
     declare("semver_compare_to", ":semver:compareTo(semver): int", lambda a, b: _compare(a.order(), b.order()))
@@ -362,14 +362,6 @@ class NamedFormat:
     check: Callable[[str], tuple[str, ...]]
 
 
-_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-_LABEL_1035_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end "
-    "with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
-_UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.ASCII)
-
-
 def _check_label_1035(text: str) -> tuple[str, ...]:
     errors = [f"must be no more than {names.MAX_LABEL} bytes"] if len(text) > names.MAX_LABEL else []
     if not _LABEL_1035.fullmatch(text):
@@ -384,7 +376,7 @@ def _as_prefix(check: Callable[[str], tuple[str, ...]]) -> Callable[[str], tuple
 
 def _check_uri(text: str) -> tuple[str, ...]:
     try:
-        _url(text)
+        _parse_url(text)
     except EvaluationFailure as failure:
         return (str(failure).removeprefix("URL parse error during conversion from string: "),)
     return ()
@@ -519,7 +511,7 @@ def _ask_as_account(a: AuthorizerValue, namespace: str, name: str) -> Authorizer
     return AuthorizerValue(a.authorizer, replace(a.question, service_account=(namespace, name)))
 
 
-def _narrow(field: str) -> Callable[[AuthorizerValue, str], ResourceCheck]:
+def _check_narrower(field: str) -> Callable[[AuthorizerValue, str], ResourceCheck]:
     def narrow(a: AuthorizerValue, value: str) -> ResourceCheck:
         changed: dict[str, Any] = {field: value}
         return ResourceCheck(a.authorizer, replace(a.question, **changed))
@@ -527,7 +519,7 @@ def _narrow(field: str) -> Callable[[AuthorizerValue, str], ResourceCheck]:
     return narrow
 
 
-def _decide(a: AuthorizerValue, verb: str) -> Decision:
+def _decide_access(a: AuthorizerValue, verb: str) -> Decision:
     return a.authorizer.check(replace(a.question, verb=verb))
 
 
@@ -551,9 +543,9 @@ def _declare_authorizer() -> None:
         ("subresource", "subresource"), ("namespace", "namespace"), ("name", "name"), ("fieldSelector", "field_selector"),
         ("labelSelector", "label_selector"),
     ):  # fmt: skip
-        declare(f"resourcecheck_{name}", f":resourcecheck:{name}(string): resourcecheck", _narrow(field))
-    declare("pathcheck_check", ":pathcheck:check(string): decision", _decide)
-    declare("resourcecheck_check", ":resourcecheck:check(string): decision", _decide)
+        declare(f"resourcecheck_{name}", f":resourcecheck:{name}(string): resourcecheck", _check_narrower(field))
+    declare("pathcheck_check", ":pathcheck:check(string): decision", _decide_access)
+    declare("resourcecheck_check", ":resourcecheck:check(string): decision", _decide_access)
     declare("decision_errored", ":decision:errored(): bool", lambda a: bool(a.error))
     declare("decision_error", ":decision:error(): string", lambda a: a.error)
     declare("decision_allowed", ":decision:allowed(): bool", lambda a: a.allowed)

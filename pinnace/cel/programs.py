@@ -19,6 +19,10 @@ from pinnace.cel.meter import CALL_LIMIT, WORK_LIMIT, Meter
 from pinnace.cel.syntax import CompileError
 from pinnace.cel.types import Duration, EvaluationFailure, Field, Optional, StructValue, Timestamp, Type, Uint
 
+_TEXT_MAP = "map(string, string)"
+_JSON_SCALARS = frozenset({str, bool, int, float, type(None)})
+_WORK_PER_ITEM = 6
+
 
 @dataclass(frozen=True, slots=True)
 class EvaluationError:
@@ -51,7 +55,6 @@ REQUEST = object_type(
     },
 )  # fmt: skip
 """The type of `request`."""
-_TEXT_MAP = "map(string, string)"
 _NAMESPACE_META = object_type(
     "kubernetes.NamespaceMetadata",
     {
@@ -81,7 +84,7 @@ namespaceObject."""
 _PATCH = object_type("JSONPatch", {"op": "string", "path": "string", "from": "string", "value": "dyn"})
 
 
-def _constructed(name: str) -> Type | None:
+def _constructed_type(name: str) -> Type | None:
     if name == "JSONPatch":
         return _PATCH
     if name == "Object" or name.startswith("Object."):
@@ -145,7 +148,7 @@ def compile_expression(
     declared = {name: _as_type(found) for name, found in variables.items()}
     try:
         node, source = syntax.parse(text)
-        check(node, source, declared, _constructed)
+        check(node, source, declared, _constructed_type)
     except CompileError as error:
         raise CompileError(f"compilation failed: {error}") from None
     except RecursionError:
@@ -240,7 +243,3 @@ class _Output:
             raise EvaluationFailure(f"type mismatch: {names}, which matches field name path from root Object type")
         self._meter.charge(0, _WORK_PER_ITEM * len(value))
         return {key: self.convert(item, f"{path}.{key}") for key, item in value.items()}
-
-
-_JSON_SCALARS = frozenset({str, bool, int, float, type(None)})
-_WORK_PER_ITEM = 6

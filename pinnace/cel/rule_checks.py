@@ -26,6 +26,7 @@ MAX_EXPENSIVE = 4
 _HINT = (
     "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
 )
+_HTML = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 class _Cost(NamedTuple):
@@ -49,7 +50,7 @@ class _Definition:
 
     def visit(self, node: RuleNode, path: str, cardinality: int | None, uncorrelatable: str) -> None:
         """`cardinality`: how often an object has this node at most, by the schema; None if the schema does not limit it."""
-        below = _multiply(cardinality, _max_elements(node.schema))
+        below = _multiply_bounded(cardinality, _max_elements(node.schema))
         if node.values is not None:
             self.visit(node.values, f"{path}.additionalProperties", below, uncorrelatable)
         for name, child in node.properties.items():
@@ -66,7 +67,7 @@ class _Definition:
             len(str(content.get("rule"))) + len(str(content.get("messageExpression", ""))) for content in node.contents
         )
         if self.text > MAX_TEXT:
-            self._forbid(path, f"the rules of a version may have at most {MAX_TEXT:,} characters")
+            self._add_forbidden(path, f"the rules of a version may have at most {MAX_TEXT:,} characters")
             raise Exhausted
         if node.declared is None:
             detail = "internal error: failed to construct type information for x-kubernetes-validations rules: "
@@ -80,7 +81,7 @@ class _Definition:
     def _check_rule(self, rule: Rule, content: Mapping[str, Any], path: str, times: int, uncorrelatable: str) -> None:
         cost = min(costs.MAX, rule.cost * times)
         if cost > EXPRESSION_LIMIT:
-            self._forbid(f"{path}.rule", _describe_cost("estimated rule cost", cost, EXPRESSION_LIMIT))
+            self._add_forbidden(f"{path}.rule", _describe_cost("estimated rule cost", cost, EXPRESSION_LIMIT))
         self.observe_cost(f"{path}.rule", cost)
         if rule.error:
             self.violations.append(Violation(f"{path}.rule", f"Invalid value: {_format_rule(content)}: {rule.error}"))
@@ -91,7 +92,7 @@ class _Definition:
         elif rule.message_program is not None:
             if rule.message_cost > EXPRESSION_LIMIT:
                 detail = _describe_cost("estimated messageExpression cost", rule.message_cost, EXPRESSION_LIMIT)
-                self._forbid(f"{path}.messageExpression", detail)
+                self._add_forbidden(f"{path}.messageExpression", detail)
             self.observe_cost(f"{path}.messageExpression", rule.message_cost)
         if rule.uses_old:
             if uncorrelatable:
@@ -102,17 +103,17 @@ class _Definition:
             detail = "may not be set if oldSelf is not used in rule"
             self.violations.append(Violation(f"{path}.optionalOldSelf", f"Invalid value: {shown}: {detail}"))
 
-    def _forbid(self, path: str, detail: str) -> None:
+    def _add_forbidden(self, path: str, detail: str) -> None:
         self.violations.append(Violation(path, f"Forbidden: {detail}"))
 
     def finish(self, path: str) -> list[Violation]:
         if self.total > DEFINITION_LIMIT:
             for each in self.expensive:
-                self._forbid(
+                self._add_forbidden(
                     each.path, "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
                 )
             name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
-            self._forbid(path, _describe_cost(name, self.total, DEFINITION_LIMIT))
+            self._add_forbidden(path, _describe_cost(name, self.total, DEFINITION_LIMIT))
         return self.violations
 
 
@@ -146,7 +147,7 @@ def _max_elements(schema: Schema) -> int | None:
     return None if limit is None else max(0, limit)
 
 
-def _multiply(a: int | None, b: int | None) -> int | None:
+def _multiply_bounded(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else min(costs.MAX, a * b)
 
 
@@ -158,9 +159,6 @@ def _describe_cost(name: str, cost: int, limit: int) -> str:
 
 def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-_HTML = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 def _format_rule(content: Mapping[str, Any]) -> str:

@@ -24,6 +24,8 @@ MAX_MESSAGE = 5 * 1024
 """Maximum length of the result of a messageExpression in bytes."""
 RULES = "x-kubernetes-validations"
 NO_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+_PATH_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|[.\[\]]|[^.\[\]']+|'", re.DOTALL)
+_PATH_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
 
 
 class Evaluation(NamedTuple):
@@ -100,10 +102,10 @@ def _compile(text: str, variables: Mapping[str, Type]) -> tuple[Node, Any]:
 
 
 def _reads_old(node: Node) -> bool:
-    return any(isinstance(each, Ident) and each.name == "oldSelf" for each in _descendants(node))
+    return any(isinstance(each, Ident) and each.name == "oldSelf" for each in _walk_nodes(node))
 
 
-def _descendants(node: Node) -> Iterator[Node]:
+def _walk_nodes(node: Node) -> Iterator[Node]:
     stack: list[Any] = [node]
     while stack:
         each = stack.pop()
@@ -166,7 +168,7 @@ class RuleNode:
         self.properties: dict[str, RuleNode] = {}
         self.items: RuleNode | None = None
         self.values: RuleNode | None = None
-        for keyword, name, child in _children(schema):
+        for keyword, name, child in _child_schemas(schema):
             if not tree.contains(child):
                 continue
             node = tree.node(child, root=_is_embedded(child))
@@ -228,7 +230,7 @@ class CompiledRules:
         except Exhausted:
             pass
         except RecursionError:
-            walk.violations.append(_invalid(path, "object", "the object is nested too deeply for its rules"))
+            walk.violations.append(_invalid_violation(path, "object", "the object is nested too deeply for its rules"))
         return Evaluation(walk.violations, walk.warnings)
 
     def node(self, schema: Schema, *, root: bool) -> RuleNode:
@@ -248,7 +250,7 @@ class CompiledRules:
         """Whether a node or a node below has rules."""
         known = self._contains.get(id(schema))
         if known is None:
-            found = bool(schema.get(RULES)) or any(self.contains(child) for _, _, child in _children(schema))
+            found = bool(schema.get(RULES)) or any(self.contains(child) for _, _, child in _child_schemas(schema))
             known = self._contains[id(schema)] = found
         return known
 
@@ -285,7 +287,7 @@ def _is_embedded(schema: Schema) -> bool:
     return bool(schema.get("x-kubernetes-embedded-resource"))
 
 
-def _children(schema: Schema) -> Iterator[tuple[str, str, Schema]]:
+def _child_schemas(schema: Schema) -> Iterator[tuple[str, str, Schema]]:
     """Yield the nodes below: the keyword, the name of a field, and the node. Kubernetes permits no rules in `allOf`."""
     for keyword in ("additionalProperties", "items"):
         child = schema.get(keyword)
@@ -334,7 +336,7 @@ class _Walk:
                     self.visit(child, obj[name], old.get(name), f"{path}.{name}" if path else name, below)
 
     def _visit_list(self, items: RuleNode, schema: Schema, obj: list[Any], old: Any, path: str, ratchet: Ratchet) -> None:
-        find = _correlate(schema, old)
+        find = _old_item_finder(schema, old)
         is_set = schema.get("x-kubernetes-list-type") == "set" and isinstance(old, list)
         for index, item in enumerate(obj):
             old_item = find(item)
@@ -349,7 +351,7 @@ class _Walk:
         bindings = {"self": obj, "oldSelf": old} if old is not None else {"self": obj}
         for rule in node.rules:
             if rule.error:
-                self.violations.append(_invalid(path, shown_type, f"rule compile error: {rule.error}"))
+                self.violations.append(_invalid_violation(path, shown_type, f"rule compile error: {rule.error}"))
                 continue
             if rule.program is None or (rule.uses_old and old is None and not rule.optional_old):
                 continue
@@ -357,7 +359,7 @@ class _Walk:
                 found = self._bind_optional(node, obj, old) if rule.optional_old else bindings
                 passed = self._run(rule.program, found, path, shown_type, rule)
             except EvaluationFailure as failure:
-                self.violations.append(_invalid(path, shown_type, _describe_failure(str(failure), rule)))
+                self.violations.append(_invalid_violation(path, shown_type, _describe_failure(str(failure), rule)))
                 continue
             if passed is not True:
                 self._refuse(rule, obj, shown_type, found, path, ratchet)
@@ -384,7 +386,7 @@ class _Walk:
             self._budget -= meter.cost
 
     def _stop(self, path: str, shown_type: str, detail: str) -> NoReturn:
-        self.violations.append(_invalid(path, shown_type, detail))
+        self.violations.append(_invalid_violation(path, shown_type, detail))
         raise Exhausted
 
     def _refuse(self, rule: Rule, obj: Any, shown_type: str, bindings: Mapping[str, Any], path: str, ratchet: Ratchet) -> None:
@@ -407,8 +409,8 @@ class _Walk:
             self.violations.append(found)
 
 
-def _correlate(schema: Schema, old: Any) -> Callable[[Any], Any]:
-    """Return what finds the old counterpart of an item. Only lists of type map have counterparts."""
+def _old_item_finder(schema: Schema, old: Any) -> Callable[[Any], Any]:
+    """Return a function that finds the old counterpart of an item. Only lists of type map have counterparts."""
     keys = schema.get("x-kubernetes-list-map-keys") or ()
     if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list) or not keys:
         return lambda item: None
@@ -445,7 +447,7 @@ def _clean_message(message: Any) -> str:
     return "" if "\n" in message or len(message.encode(errors="replace")) > MAX_MESSAGE else message
 
 
-def _invalid(path: str, shown_type: str | None, detail: str) -> Violation:
+def _invalid_violation(path: str, shown_type: str | None, detail: str) -> Violation:
     return Violation(path or "<nil>", f'Invalid value: "{shown_type or ""}": {detail}')
 
 
@@ -456,10 +458,6 @@ def _format_value(value: Any) -> str:
 
 
 # Paths
-
-
-_PATH_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|[.\[\]]|[^.\[\]']+|'", re.DOTALL)
-_PATH_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
 
 
 def field_path(path: str, schema: Schema) -> str | None:

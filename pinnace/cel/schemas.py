@@ -28,6 +28,19 @@ _ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__sl
 _TO_ESCAPE = re.compile(r"__|[-./]")
 _IDENTIFIER = re.compile(r"[a-zA-Z_./-][a-zA-Z0-9_./-]*", re.ASCII)
 _META: Schema = {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}}
+_CONVERTED = frozenset({"duration", "date", "date-time", "byte"})
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)", re.ASCII)
+_DURATION_UNITS = {
+    **dict.fromkeys(("ns", "nano", "nanosecond", "nanoseconds"), 1),
+    **dict.fromkeys(("us", "µs", "micro", "microsecond", "microseconds"), 10**3),
+    **dict.fromkeys(("ms", "milli", "millisecond", "milliseconds"), 10**6),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), SECOND),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60 * SECOND),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600 * SECOND),
+    **dict.fromkeys(("d", "day", "days"), 86400 * SECOND),
+    **dict.fromkeys(("w", "wk", "week", "weeks"), 7 * 86400 * SECOND),
+}
+"""Units of the format duration in nanoseconds: more than those of the function `duration`."""
 
 
 def escape(name: str) -> str | None:
@@ -63,7 +76,7 @@ class SchemaTypes:
             self._known[key] = (schema, found)
         return self._known[key][1]
 
-    def _child(self, schema: Schema) -> Type | None:
+    def _child_type(self, schema: Schema) -> Type | None:
         return self.type_of(schema, root=bool(schema.get("x-kubernetes-embedded-resource")))
 
     def _convert(self, schema: Schema, root: bool) -> Type | None:
@@ -75,11 +88,11 @@ class SchemaTypes:
             schema = with_object_meta(schema)
         kind = schema.get("type")
         if kind == "array":
-            return self._array(schema)
+            return self._array_type(schema)
         if kind == "object":
-            return self._object(schema)
+            return self._object_type(schema)
         if kind == "string":
-            return _text(schema)
+            return _text_type(schema)
         if kind == "boolean":
             return Type("bool", max_elements=0, min_size=4)
         if kind == "number":
@@ -88,9 +101,9 @@ class SchemaTypes:
             return Type("int", max_elements=0, min_size=1)
         return None
 
-    def _array(self, schema: Schema) -> Type | None:
+    def _array_type(self, schema: Schema) -> Type | None:
         items = schema.get("items")
-        item = self._child(items) if isinstance(items, Mapping) else None
+        item = self._child_type(items) if isinstance(items, Mapping) else None
         if item is None:
             return None
         limit = schema.get("maxItems")
@@ -99,10 +112,10 @@ class SchemaTypes:
         result.min_size = 2
         return result
 
-    def _object(self, schema: Schema) -> Type | None:
+    def _object_type(self, schema: Schema) -> Type | None:
         additional = schema.get("additionalProperties")
         if isinstance(additional, Mapping):
-            value = self._child(additional)
+            value = self._child_type(additional)
             if value is None:
                 return None
             limit = schema.get("maxProperties")
@@ -115,7 +128,7 @@ class SchemaTypes:
         required = set(schema.get("required") or ())
         min_size = 2
         for name, child in (schema.get("properties") or {}).items():
-            found = self._child(child)
+            found = self._child_type(child)
             if found is None:
                 continue
             if (identifier := escape(name)) is not None:
@@ -126,7 +139,7 @@ class SchemaTypes:
         return Type("struct", f"selfType{self._names}", fields=fields, max_elements=0, min_size=min_size)
 
 
-def _text(schema: Schema) -> Type:
+def _text_type(schema: Schema) -> Type:
     form, max_length = schema.get("format"), schema.get("maxLength")
     longest = _TEXT_MAX.get(form or "", MAX_REQUEST - 2)
     if form == "byte":
@@ -140,9 +153,6 @@ def _text(schema: Schema) -> Type:
     elif enum := schema.get("enum"):
         longest = max((len(value.encode()) for value in enum if isinstance(value, str)), default=0)
     return Type("string", max_elements=longest, min_size=2)
-
-
-_CONVERTED = frozenset({"duration", "date", "date-time", "byte"})
 
 
 class Converter:
@@ -223,20 +233,6 @@ class Converter:
             result.keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
             return result
         return converted
-
-
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)", re.ASCII)
-_DURATION_UNITS = {
-    **dict.fromkeys(("ns", "nano", "nanosecond", "nanoseconds"), 1),
-    **dict.fromkeys(("us", "µs", "micro", "microsecond", "microseconds"), 10**3),
-    **dict.fromkeys(("ms", "milli", "millisecond", "milliseconds"), 10**6),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), SECOND),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60 * SECOND),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600 * SECOND),
-    **dict.fromkeys(("d", "day", "days"), 86400 * SECOND),
-    **dict.fromkeys(("w", "wk", "week", "weeks"), 7 * 86400 * SECOND),
-}
-"""Units of the format duration in nanoseconds: more than those of the function `duration`."""
 
 
 def _convert_duration(text: str) -> Duration:

@@ -19,6 +19,13 @@ MAX_LENGTH = 100_000
 """Maximum length of an expression in characters, as in cel-go."""
 RESULT = "@result"
 """The variable in which a comprehension accumulates. No identifier of a user can have this name."""
+_HIDDEN = (("optMap", "oqtMap"), ("optFlatMap", "oqtFlatMap"))
+"""The parser's own macros copy their target: a chain of 30 has 2^30 nodes. So it does not see them."""
+_DEPTH = re.compile(
+    r"(ERROR: <input>:4294967295:0: )?(Expression recursion limit exceeded|Exceeded max recursion depth).*", re.DOTALL
+)
+_TRANSFORMS = frozenset({"transformList", "transformMap", "transformMapEntry"})
+_QUANTIFIERS = frozenset({"all", "exists", "exists_one", "existsOne"})
 
 
 class CompileError(Exception):
@@ -136,7 +143,7 @@ class Source:
 
     @cached_property
     def _positions(self) -> dict[int, int]:
-        entries = map(_fields, self._encoded)
+        entries = map(_decode_fields, self._encoded)
         return {entry[1][0]: entry.get(2, (0,))[0] for entry in entries}
 
     def position(self, node_id: int) -> int:
@@ -164,25 +171,21 @@ def parse(text: str) -> tuple[Node, Source]:
             f"ERROR: <input>:-1:0: expression code point size exceeds limit: size: {len(text)}, limit {MAX_LENGTH}"
         )
     try:
-        serialized = _environment().compile(_hide_macros(text), disable_check=True).serialize()
+        serialized = _create_environment().compile(_hide_macros(text), disable_check=True).serialize()
     except (RuntimeError, UnicodeError) as error:
         raise CompileError(_show_macros(_clean_message(str(error)))) from None
-    parsed = _fields(_fields(serialized)[2][0])
-    source = Source(text, _fields(parsed[3][0]).get(4, ()))
+    parsed = _decode_fields(_decode_fields(serialized)[2][0])
+    source = Source(text, _decode_fields(parsed[3][0]).get(4, ()))
     node = _Decoder(source).decode(parsed[2][0])
     return node, source
 
 
 @cache
-def _environment() -> Any:
+def _create_environment() -> Any:
     from cel_expr_python import cel  # imported when the first expression is: it needs 18 MB and 50 ms
     from cel_expr_python.ext import ext_optional
 
     return cel.NewEnv(extensions=[ext_optional.ExtOptional()])
-
-
-_HIDDEN = (("optMap", "oqtMap"), ("optFlatMap", "oqtFlatMap"))
-"""The parser's own macros copy their target: a chain of 30 has 2^30 nodes. So it does not see them."""
 
 
 def _hide_macros(text: str) -> str:
@@ -197,18 +200,13 @@ def _show_macros(text: str) -> str:
     return text
 
 
-_DEPTH = re.compile(
-    r"(ERROR: <input>:4294967295:0: )?(Expression recursion limit exceeded|Exceeded max recursion depth).*", re.DOTALL
-)
-
-
 def _clean_message(text: str) -> str:
     text = re.sub(r"^(INVALID_ARGUMENT|CANCELLED): ", "", text)
     text = re.sub(r" \[(INVALID_ARGUMENT|CANCELLED)\]$", "", text)
     return _DEPTH.sub("ERROR: <input>:-1:0: expression recursion limit exceeded: 32", text)
 
 
-def _fields(data: bytes) -> dict[int, list[Any]]:
+def _decode_fields(data: bytes) -> dict[int, list[Any]]:
     """Return the fields of a protobuf message: integers, or bytes."""
     fields: dict[int, list[Any]] = {}
     at, end = 0, len(data)
@@ -216,16 +214,16 @@ def _fields(data: bytes) -> dict[int, list[Any]]:
         key = data[at]
         at += 1
         if key >= 0x80:
-            key, at = _varint(data, at - 1)
+            key, at = _decode_varint(data, at - 1)
         wire_type = key & 7
         value: Any
         if wire_type == 0:
-            value, at = _varint(data, at)
+            value, at = _decode_varint(data, at)
         elif wire_type == 2:
             size = data[at]
             at += 1
             if size >= 0x80:
-                size, at = _varint(data, at - 1)
+                size, at = _decode_varint(data, at - 1)
             value, at = data[at : at + size], at + size
         else:
             value, at = data[at : at + 8], at + 8
@@ -233,7 +231,7 @@ def _fields(data: bytes) -> dict[int, list[Any]]:
     return fields
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]
@@ -244,7 +242,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
@@ -253,24 +251,24 @@ class _Decoder:
         self._source = source
         self._next_id = 1 << 40  # the parser's ids are smaller
         self._decoders: dict[int, Callable[[int, dict[int, list[Any]]], Node]] = {
-            3: self._literal, 4: self._ident, 5: self._select, 6: self._call, 7: self._list, 8: self._struct,
-            9: self._comprehension,
+            3: self._decode_literal, 4: self._decode_ident, 5: self._decode_select, 6: self._decode_call, 7: self._decode_list,
+            8: self._decode_struct, 9: self._decode_comprehension,
         }  # fmt: skip
 
     def decode(self, data: bytes) -> Node:
-        fields = _fields(data)
-        node_id = _signed(fields.pop(2, [0])[0])
+        fields = _decode_fields(data)
+        node_id = _to_signed(fields.pop(2, [0])[0])
         (kind, (content,)), *_ = fields.items()
-        return self._decoders[kind](node_id, _fields(content))
+        return self._decoders[kind](node_id, _decode_fields(content))
 
-    def _literal(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
+    def _decode_literal(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
         ((kind, (value,)),) = fields.items()
         if kind == 1:
             value = None
         elif kind == 2:
             value = bool(value)
         elif kind == 3:
-            value = _signed(value)
+            value = _to_signed(value)
         elif kind == 4:
             value = Uint(value)
         elif kind == 5:
@@ -279,13 +277,13 @@ class _Decoder:
             value = _show_macros(value.decode(errors="replace"))
         return Literal(node_id, value)
 
-    def _ident(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
+    def _decode_ident(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
         return Ident(node_id, _show_macros(fields[1][0].decode()))
 
-    def _select(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
+    def _decode_select(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
         return Select(node_id, self.decode(fields[1][0]), _show_macros(fields[2][0].decode()), bool(fields.get(3)))
 
-    def _call(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
+    def _decode_call(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
         function = _show_macros(fields[2][0].decode())
         target = self.decode(fields[1][0]) if 1 in fields else None
         args = [self.decode(arg) for arg in fields.get(3, ())]
@@ -293,20 +291,20 @@ class _Decoder:
             return self._expand_macro(node_id, function, target, args)
         return Call(node_id, function, target, args)
 
-    def _list(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
+    def _decode_list(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
         optional = set[int]()
         for packed in fields.get(2, ()):
-            optional.update([packed] if isinstance(packed, int) else _packed(packed))
+            optional.update([packed] if isinstance(packed, int) else _decode_packed(packed))
         return ListNode(node_id, [self.decode(element) for element in fields.get(1, ())], frozenset(optional))
 
-    def _struct(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
-        entries = [_fields(entry) for entry in fields.get(2, ())]
+    def _decode_struct(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
+        entries = [_decode_fields(entry) for entry in fields.get(2, ())]
         if 1 not in fields:
             return MapNode(node_id, [(self.decode(e[3][0]), self.decode(e[4][0]), bool(e.get(5))) for e in entries])
         decoded = [(e[1][0], e[2][0].decode(), self.decode(e[4][0]), bool(e.get(5))) for e in entries]
         return StructNode(node_id, fields[1][0].decode(), decoded)
 
-    def _comprehension(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
+    def _decode_comprehension(self, node_id: int, fields: dict[int, list[Any]]) -> Node:
         range_, init, condition, step, result = (self.decode(fields[number][0]) for number in (2, 4, 5, 6, 7))
         var, accumulator = fields[1][0].decode(), fields[3][0].decode()
         var2 = fields[8][0].decode() if 8 in fields else ""
@@ -335,7 +333,7 @@ class _Decoder:
             return self._expand_sort(node_id, target, args)
         if function not in (_QUANTIFIERS | _TRANSFORMS if len(args) == 3 else _TRANSFORMS if len(args) == 4 else ()):
             return Call(node_id, function, target, args)
-        var, var2 = (self._variable(arg, "argument must be a simple name") for arg in args[:2])
+        var, var2 = (self._variable_name(arg, "argument must be a simple name") for arg in args[:2])
         if var == var2:
             raise CompileError(self._source.format_error(args[1].id, f"duplicate variable name: {var}"))
         body, condition, answer = args[-1], literal(True), result()
@@ -362,7 +360,7 @@ class _Decoder:
         return Comprehension(node_id, target, var, var2, RESULT, init, condition, step, answer)
 
     def _expand_optional(self, node_id: int, function: str, target: Node, args: list[Node]) -> Node:
-        var = self._variable(args[0], f"{function}() variable name must be a simple identifier")
+        var = self._variable_name(args[0], f"{function}() variable name must be a simple identifier")
         new = self._new_id
         # The target is evaluated once, into a variable of its own; cel-go evaluates it twice.
         held = f"@optional{new(node_id)}"
@@ -376,7 +374,7 @@ class _Decoder:
 
     def _expand_sort(self, node_id: int, target: Node, args: list[Node]) -> Node:
         new = self._new_id
-        var = self._variable(args[0], "argument is not an identifier")
+        var = self._variable_name(args[0], "argument is not an identifier")
         held = f"@sorted{new(node_id)}"
         key = ListNode(new(node_id), [args[1]])
         step = Call(new(node_id), "_+_", None, [Ident(new(node_id), RESULT), key])
@@ -391,20 +389,16 @@ class _Decoder:
         stop, same = Literal(new(node_id), False), Ident(new(node_id), name)
         return Comprehension(new(node_id), ListNode(new(node_id), []), "#unused", "", name, value, stop, same, body)
 
-    def _variable(self, node: Node, message: str) -> str:
+    def _variable_name(self, node: Node, message: str) -> str:
         if not isinstance(node, Ident):
             raise CompileError(self._source.format_error(node.id, message))
         return node.name
 
 
-_TRANSFORMS = frozenset({"transformList", "transformMap", "transformMapEntry"})
-_QUANTIFIERS = frozenset({"all", "exists", "exists_one", "existsOne"})
-
-
-def _packed(data: bytes) -> Iterator[int]:
+def _decode_packed(data: bytes) -> Iterator[int]:
     at = 0
     while at < len(data):
-        value, at = _varint(data, at)
+        value, at = _decode_varint(data, at)
         yield value
 
 

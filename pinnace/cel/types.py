@@ -8,6 +8,8 @@ and the types of Kubernetes' libraries (`pinnace.cel.libraries`) are classes.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+SCALARS = frozenset({"bool", "int", "uint", "double", "duration", "timestamp"})
+
 
 class Field(NamedTuple):
     """A field of an object type. `key`: its name in JSON."""
@@ -56,20 +58,19 @@ class Type:
         return f"{self.name}({', '.join(map(str, self.params))})"
 
 
-def _simple(kind: str, name: str = "") -> Type:
+def _simple_type(kind: str, name: str = "") -> Type:
     return Type(kind, name)
 
 
-BOOL, INT, UINT, DOUBLE, STRING, BYTES = map(_simple, ("bool", "int", "uint", "double", "string", "bytes"))
+BOOL, INT, UINT, DOUBLE, STRING, BYTES = map(_simple_type, ("bool", "int", "uint", "double", "string", "bytes"))
 NULL, DYN, ERROR, DURATION, TIMESTAMP = (
-    _simple("null"),
-    _simple("dyn"),
-    _simple("!error!"),
-    _simple("duration"),
-    _simple("timestamp"),
+    _simple_type("null"),
+    _simple_type("dyn"),
+    _simple_type("!error!"),
+    _simple_type("duration"),
+    _simple_type("timestamp"),
 )
-TYPE = _simple("type")
-SCALARS = frozenset({"bool", "int", "uint", "double", "duration", "timestamp"})
+TYPE = _simple_type("type")
 
 
 def list_of(item: Type, max_elements: int | None = None) -> Type:

@@ -68,7 +68,7 @@ def become_kubectl(words: list[str]) -> None:
 
 
 def read_kubectl_output(words: list[str]) -> str:
-    """Return what kubectl prints on stdout. Raises HandOverError."""
+    """Return the output of kubectl on stdout. Raises HandOverError."""
     import subprocess
 
     arguments, environment = address_kubectl(words)

@@ -107,7 +107,7 @@ def _timed_out(message: str, met: Unavailable | None) -> Exception:
     return Failure(f"{message}: {met.message}", hint=known.hint, code=ExitCode.UNAVAILABLE)
 
 
-def _impersonation(settings: Settings, config: ClientConfig) -> Metadata:
+def _impersonation_metadata(settings: Settings, config: ClientConfig) -> Metadata:
     """Return the call metadata for --as and --as-group, or for the fields of the kubeconfig. Raises Failure (usage)."""
     if settings.acting_as is None:
         if settings.acting_groups:
@@ -120,7 +120,7 @@ async def _run_with_client(settings: Settings, body: Callable[[CommandSession], 
     config = load_configuration(settings, can_impersonate=True)
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
     await connect_to_any_server(config)
-    metadata = [*tracing.trace_metadata(os.environ), *_impersonation(settings, config)]
+    metadata = [*tracing.trace_metadata(os.environ), *_impersonation_metadata(settings, config)]
     connection = Connection(
         config.endpoints,
         tls=config.tls,

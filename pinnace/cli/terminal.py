@@ -49,9 +49,9 @@ class Table:
             self._show_headers = False
         for line in lines:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, line, strict=True)]
-        return "".join(self._line(line) + "\n" for line in lines)
+        return "".join(self._format_row(line) + "\n" for line in lines)
 
-    def _line(self, cells: Sequence[str]) -> str:
+    def _format_row(self, cells: Sequence[str]) -> str:
         return GAP.join(cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True)).rstrip()
 
 

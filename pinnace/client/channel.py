@@ -50,6 +50,13 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.enable_http_proxy", 0),  # ignore the proxy variables of the environment
     ("grpc.use_local_subchannel_pool", 1),  # do not share sockets between Connections
 )
+WRITE_TIMEOUT = 1.0
+"""Seconds before sending one stream request times out. Without a timeout, gRPC blocks forever if a call ends before its
+metadata is sent (`_StreamRequestMixin._write` in grpcio)."""
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+PresentFence: TypeAlias = Callable[[], Fence | None]
+"""A function that returns the fence of a leader's term, or None after the term has ended."""
 
 
 class Peer:
@@ -157,14 +164,8 @@ async def resolve_addresses(endpoint: str) -> list[str]:
     ]
 
 
-WRITE_TIMEOUT = 1.0
-"""Seconds before sending one stream request times out. Without a timeout, gRPC blocks forever if a call ends before its
-metadata is sent (`_StreamRequestMixin._write` in grpcio)."""
-
 StreamOpener: TypeAlias = Callable[[Peer], Any]
 """A function that starts a stream on one server."""
-Q = TypeVar("Q", bound=Message)
-R = TypeVar("R", bound=Message)
 
 
 class Decoder(Generic[R]):
@@ -317,10 +318,6 @@ def _retrieve_exception(reading: asyncio.Future[Any]) -> None:
     """Mark the exception of an abandoned read as retrieved, so that asyncio does not log it."""
     if not reading.cancelled():
         reading.exception()
-
-
-PresentFence: TypeAlias = Callable[[], Fence | None]
-"""A function that returns the fence of a leader's term, or None after the term has ended."""
 
 
 class Caller(Protocol):

@@ -56,6 +56,10 @@ from pinnace.client.resource import BatchOutcomes, ResourceClient
 
 LIST_TIMEOUT = 10.0
 """Seconds for one page of keys."""
+L = TypeVar("L", NodeMetricsList, PodMetricsList)
+PAGE = 1000
+T = TypeVar("T", bound=Object)
+M = TypeVar("M", bound=Message)
 
 
 class KeysClient:
@@ -103,11 +107,6 @@ class KeysClient:
             stream.cancel()
 
 
-L = TypeVar("L", NodeMetricsList, PodMetricsList)
-
-PAGE = 1000
-
-
 class UsageClient:
     """Reads the resource usage of nodes and pods. Lists contain all pages; duplicate warnings are removed."""
 
@@ -133,10 +132,6 @@ class UsageClient:
                 metrics_list.warnings.extend(warnings)
                 return metrics_list
             setattr(request.options, "continue", token)
-
-
-T = TypeVar("T", bound=Object)
-M = TypeVar("M", bound=Message)
 
 
 class PodClient(ResourceClient[Pod]):

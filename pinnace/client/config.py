@@ -42,7 +42,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.client.kubeconfig import CURRENT, HINT, ConfigError, Document, Kind, list_entries
 from pinnace.client.kubeconfig_file import kubectl_paths, parse_file, read_text
 from pinnace.runtime.tls import TlsFiles, UnusableFile
@@ -350,7 +350,7 @@ def _parse_endpoint(text: str) -> str:
     host, colon, port = address.rpartition(":")
     if not colon:
         host, port = address, str(DEFAULT_PORT)
-    if not host or not 0 < (natural(port) or 0) < 65536 or "/" in address:
+    if not host or not 0 < (parse_natural(port) or 0) < 65536 or "/" in address:
         raise ConfigError(f'"{text[:100]}" is not HOST:PORT')
     return f"{host}:{port}"
 

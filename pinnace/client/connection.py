@@ -59,6 +59,18 @@ from pinnace.runtime.tls import ReloadingCredentials, TlsFiles
 log = logging.getLogger(__name__)
 
 Metadata: TypeAlias = Sequence[tuple[str, str]]
+CHANGES = ("Create", "Update", "Patch", "Delete", "Bind", "Evict", "Record", "Transfer")
+"""Prefixes of the methods that write. CallState reports OutcomeUnknown for them only."""
+SLOW_AFTER = 0.5
+"""Seconds after which a pending attempt counts as unanswered."""
+TIMEOUT = 2.0
+"""Seconds within which a server must accept a connection and send its first byte."""
+PROBE_AFTER = 2.0
+"""Seconds without a connection after which servers are probed."""
+NO_ANSWER = "no answer"
+"""The description of a server that accepts connections but sends nothing."""
+PROBE_INTERVAL = 5.0
+"""The minimum number of seconds between two probes."""
 
 
 def impersonation_metadata(user: str, groups: Iterable[str]) -> Metadata:
@@ -67,12 +79,6 @@ def impersonation_metadata(user: str, groups: Iterable[str]) -> Metadata:
 
 
 """Keys and values that are sent with a request."""
-
-
-CHANGES = ("Create", "Update", "Patch", "Delete", "Bind", "Evict", "Record", "Transfer")
-"""Prefixes of the methods that write. CallState reports OutcomeUnknown for them only."""
-SLOW_AFTER = 0.5
-"""Seconds after which a pending attempt counts as unanswered."""
 
 
 @dataclass(slots=True)
@@ -333,7 +339,7 @@ class Connection:
             leader = fence()
             if leader is None:
                 raise fenced_error(f"{method} was not sent: the term has ended")
-            sent_metadata.append((fences.KEY, fences.header(leader)))
+            sent_metadata.append((fences.KEY, fences.encode_header(leader)))
         if (remaining := deadline - now()) <= 0:
             raise timed_out(f"{method} was not sent: the deadline has passed")
         state.record_sent(peer.endpoint, now())
@@ -434,16 +440,6 @@ def _is_retryable(error: ApiError, retry: bool) -> bool:
     if isinstance(error, OutcomeUnknown):
         return retry
     return isinstance(error, Unavailable) and not isinstance(error, Timeout)
-
-
-TIMEOUT = 2.0
-"""Seconds within which a server must accept a connection and send its first byte."""
-PROBE_AFTER = 2.0
-"""Seconds without a connection after which servers are probed."""
-NO_ANSWER = "no answer"
-"""The description of a server that accepts connections but sends nothing."""
-PROBE_INTERVAL = 5.0
-"""The minimum number of seconds between two probes."""
 
 
 @dataclass(frozen=True, slots=True)

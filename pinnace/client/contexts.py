@@ -46,7 +46,7 @@ class WrittenContext:
 
 def write_context(name: str, config: ClientConfig, *, file: Path, embed: bool = False) -> Path:
     """Write cluster, user and context `name` into a file of pinnace's own, and make it current. `embed`: with the data of the
-    certificates instead of their paths. Returns the path. Raises ConfigError and OSError."""
+    certificates instead of their paths. Return the path. Raises ConfigError and OSError."""
     with edit_kubeconfig(file) as kubeconfig:
         kubeconfig.put("cluster", name, cluster_entry(config, embed=embed))
         kubeconfig.put("user", name, user_entry(config, embed=embed))
@@ -167,7 +167,7 @@ def files_of_cluster(data_dir: Path, *, file: Path | None = None, environ: Mappi
 
 def remove_cluster_context(data_dir: Path, *, file: Path | None = None, environ: Mapping[str, str] = os.environ) -> str:
     """Remove the entries of a local cluster from the kubeconfig that kubectl uses, or from `file`. If one of its contexts is
-    current, restore the previous one. Returns the context that was restored, or "". Raises ConfigError and OSError."""
+    current, restore the previous one. Return the context that was restored, or "". Raises ConfigError and OSError."""
     configuration = read_configuration(file, environ=environ)
     removed: set[str] = set()
     previous: str | None = ""

@@ -170,7 +170,7 @@ class LeaderElector:
         try:
             await run_until_first(campaigning, self._enforce_expiry(), self._resigned.wait())
         finally:
-            self._lose(STOPPED)
+            self._end_lost_term(STOPPED)
 
     async def release(self) -> None:
         """Resign, and stop campaigning. The local term ends at once; the server has RELEASE_TIMEOUT seconds to acknowledge."""
@@ -195,10 +195,10 @@ class LeaderElector:
         """End the term with this token and its session, and campaign again. Used when the leader's writes are rejected. The
         election's key is deleted if it still exists; otherwise the candidate would lead without being able to write."""
         if self._term is not None and self._term.token == token:
-            self._lose(Loss(reason, abandons_session=True))
+            self._end_lost_term(Loss(reason, abandons_session=True))
 
     async def _run_session(self) -> None:
-        """Run one session, or a part of it, on one server. Raises ApiError. Returns if the server redirects the candidate to
+        """Run one session, or a part of it, on one server. Raises ApiError. Return if the server redirects the candidate to
         another server."""
         stream = await self._connection.duplex(CAMPAIGN_METHOD, CampaignRequest, CampaignResponse)
         try:
@@ -262,7 +262,7 @@ class LeaderElector:
         stream.switch_server()
         reason = f"API server {stream.endpoint} is older than this candidate and does not support fences with secrets"
         if self._term is not None:
-            self._lose(Loss(reason, abandons_session=True))
+            self._end_lost_term(Loss(reason, abandons_session=True))
         raise unavailable_error(reason)
 
     async def _receive_responses(self, stream: Stream) -> None:
@@ -290,7 +290,7 @@ class LeaderElector:
             if remaining > 0:
                 await self._clock.sleep(remaining)
             else:
-                self._lose(self._expiry())
+                self._end_lost_term(self._expiry_loss())
 
     def _handle_response(self, response: CampaignResponse) -> None:
         match response.WhichOneof("kind"):
@@ -307,7 +307,7 @@ class LeaderElector:
             case "lost":
                 self._session = 0
                 expired = self._term is not None and not self._term.is_valid(self._clock.monotonic())
-                self._lose(Loss(self._expiry().reason if expired else response.lost.reason))
+                self._end_lost_term(Loss(self._expiry_loss().reason if expired else response.lost.reason))
                 raise unavailable_error(f"the session has ended: {response.lost.reason}")
             case "resigned":
                 self._resigned.set()
@@ -315,21 +315,21 @@ class LeaderElector:
     def _extend_term(self, sent: float, now: float) -> None:
         self._acknowledged_at = max(self._acknowledged_at, sent)
         if self._term is not None and not self._term.extend_until(self._acknowledged_at + self._validity, now):
-            self._lose(self._expiry())
+            self._end_lost_term(self._expiry_loss())
 
     def _acquire(self, token: int) -> None:
         if self._resigning or (self._term is not None and self._term.token == token):
             return
-        self._lose(ELECTED_AGAIN)
+        self._end_lost_term(ELECTED_AGAIN)
         if token <= self._last_token:
             loss = Loss(f"elected with token {token}, which belongs to an earlier term", abandons_session=True)
-            self._lose(loss)
+            self._end_lost_term(loss)
             raise unavailable_error(loss.reason)
         term = LocalTerm(token, self._acknowledged_at + self._validity)
         if not term.is_valid(now := self._clock.monotonic()):
             self._term_ended_at = now
             loss = Loss("elected, but the last acknowledged heartbeat is too old", abandons_session=True)
-            self._lose(loss)
+            self._end_lost_term(loss)
             raise unavailable_error(loss.reason)
         self._term = term
         self._leading.set()
@@ -338,13 +338,13 @@ class LeaderElector:
         log.info('election "%s": elected with token %d', self._election, token, extra=won)
         self._on_elected(token)
 
-    def _expiry(self) -> Loss:
+    def _expiry_loss(self) -> Loss:
         """Return why a term that has expired is lost. A process that was stopped reads the server's message late: its own
         clock gives the reason then, because it ended the term."""
         silence = self._clock.monotonic() - self._acknowledged_at
         return Loss(f"no heartbeat was acknowledged for {silence:.1f} s", abandons_session=True)
 
-    def _lose(self, loss: Loss) -> None:
+    def _end_lost_term(self, loss: Loss) -> None:
         """End the term, if there is one, and call `on_lost`. Every term ends here, except that `release` sends the resignation
         between the two steps."""
         if loss.abandons_session:

@@ -42,6 +42,9 @@ Source: https://github.com/grpc/grpc/issues/20217 (the log contains "LB pick ret
 
 STORAGE_UNAVAILABLE = "StorageUnavailable"
 """The reason in the refusal of a server that cannot reach etcd."""
+_CORE_ERROR = "Internal error from Core"
+"""The status that grpc.aio (1.8x) sets if a message is written to a stream that the server has just ended. The status from the
+server is lost."""
 
 
 class ApiError(Exception):
@@ -184,11 +187,6 @@ def from_refusal(refusal: Refusal) -> ApiError:
     if refusal.code is Code.FAILED_PRECONDITION and refusal.reason == "HistoryChanged":
         return HistoryChanged(refusal)
     return _BY_CODE.get(refusal.code, Internal)(refusal)
-
-
-_CORE_ERROR = "Internal error from Core"
-"""The status that grpc.aio (1.8x) sets if a message is written to a stream that the server has just ended. The status from the
-server is lost."""
 
 
 def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:

@@ -149,7 +149,7 @@ class EventRecorder:
 
     async def _send(self, items: list[tuple[EventKey, EventTally]]) -> None:
         try:
-            outcomes = await self._client.record([self._message(alike, tally) for alike, tally in items])
+            outcomes = await self._client.record([self._build_event(alike, tally) for alike, tally in items])
         except OutcomeUnknown as error:
             self._drop(len(items), "OutcomeUnknown", error)
         except Unavailable as error:
@@ -181,7 +181,7 @@ class EventRecorder:
         DROPPED.labels(reason).inc(count)
         log.warning("dropped %d events: %s", count, error)
 
-    def _message(self, alike: EventKey, tally: EventTally) -> Event:
+    def _build_event(self, alike: EventKey, tally: EventTally) -> Event:
         event = Event(reportingComponent=alike.component, reportingInstance=self._instance)
         event.source.component, event.source.host = alike.component, self._instance
         event.reason, event.message, event.type, event.count = alike.reason, tally.message, alike.type, tally.count

@@ -94,7 +94,7 @@ class Exchange:
         """Send a call and return its result. Raises ApiError, and TimeoutError without a result within `timeout` seconds."""
         pending = _PendingCall(next(self._ids), method, request, metadata, timeout)
         if self.is_closed:
-            raise self._unsent("it is shutting down")
+            raise self._unsent_error("it is shutting down")
         if self._call is None:
             self._open_stream()
         self._pending[pending.id] = pending
@@ -217,7 +217,7 @@ class Exchange:
     def _fail_unsent(self, reason: str) -> None:
         for pending in self._pending.values():
             if not pending.sent and not pending.result.done():
-                pending.result.set_exception(self._unsent(reason))
+                pending.result.set_exception(self._unsent_error(reason))
         self._small.clear()
         self._large = deque(pending for pending in self._large if pending.sent)
 
@@ -231,7 +231,7 @@ class Exchange:
                 pending.result.set_exception(TimeoutError())
         return left
 
-    def _unsent(self, reason: str) -> ApiError:
+    def _unsent_error(self, reason: str) -> ApiError:
         message = f"API server {self._endpoint} does not accept calls: {reason}"
         return from_refusal(Refusal(Code.UNAVAILABLE, "", message, retry_after=0.0))
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.wellknown import BIRTH_ANNOTATION
 from pinnace.client.channel import Caller, Duplex
@@ -84,7 +84,7 @@ class NodeSession:
 
     def owns_lease(self, lease: Lease) -> bool:
         """Return whether a node's Lease object belongs to this session or to an earlier session of this fleet."""
-        birth = natural(lease.metadata.annotations.get(BIRTH_ANNOTATION, ""))
+        birth = parse_natural(lease.metadata.annotations.get(BIRTH_ANNOTATION, ""))
         return lease.spec.holderIdentity == self._holder and birth == self._birth
 
     @property

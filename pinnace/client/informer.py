@@ -42,6 +42,17 @@ from pinnace.runtime.supervise import EndedEarly, supervise
 from pinnace.runtime.tasks import TimeSlice
 
 log = logging.getLogger(__name__)
+BACKOFF_BELOW = 5.0
+"""Seconds. A component that ran for a shorter time is restarted after a backoff. Otherwise it could alternate between two
+servers with different histories without a pause."""
+T = TypeVar("T", bound=Object)
+STALE_AFTER = 10.0
+"""Seconds without a response after which an informer without a working stream is unhealthy. The connection finds another server
+within three seconds, and a resumed stream without changes sends its first bookmark after five seconds."""
+LARGE_BATCH = 256 << 10
+"""Bytes of a response that is delivered in parts."""
+LARGE_OBJECTS = 2 << 10
+"""Bytes of its average object. The handlers need few milliseconds for hundreds of smaller objects."""
 
 
 class RestartRequired(Exception):
@@ -64,11 +75,6 @@ class Component(Protocol):
 
 
 C = TypeVar("C", bound=Component)
-
-
-BACKOFF_BELOW = 5.0
-"""Seconds. A component that ran for a shorter time is restarted after a backoff. Otherwise it could alternate between two
-servers with different histories without a pause."""
 
 
 class RestartSupervisor(Generic[C]):
@@ -114,7 +120,7 @@ class RestartSupervisor(Generic[C]):
                 await self.now.run()
                 return
             except* self._causes as group:
-                self._ended = str(_first(group))
+                self._ended = str(_first_leaf_error(group))
                 log.warning("restarting: %s", self._ended, extra=ComponentRestarted(self._ended).extra)
             if self._clock.monotonic() - started_at >= BACKOFF_BELOW:
                 backoff.reset()
@@ -129,15 +135,8 @@ class RestartSupervisor(Generic[C]):
         return self.now.checks[name]()
 
 
-def _first(error: BaseException) -> BaseException:
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
-
-
-T = TypeVar("T", bound=Object)
-
-STALE_AFTER = 10.0
-"""Seconds without a response after which an informer without a working stream is unhealthy. The connection finds another server
-within three seconds, and a resumed stream without changes sends its first bookmark after five seconds."""
+def _first_leaf_error(error: BaseException) -> BaseException:
+    return _first_leaf_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 @dataclass(slots=True)
@@ -313,12 +312,6 @@ class Informer(Generic[T]):
         for wanted, waiter in self._waiters:
             if wanted <= revision and not waiter.done():
                 waiter.set_result(None)
-
-
-LARGE_BATCH = 256 << 10
-"""Bytes of a response that is delivered in parts."""
-LARGE_OBJECTS = 2 << 10
-"""Bytes of its average object. The handlers need few milliseconds for hundreds of smaller objects."""
 
 
 def split_batch(batch: WatchBatch[T]) -> Sequence[tuple[int, Sequence[tuple[WatchEventType, T]]]]:

@@ -102,8 +102,9 @@ def edit_kubeconfig(path: Path, timeout: float = LOCK_TIMEOUT) -> "Iterator[Kube
     A missing file and its directory are created. A file that pinnace has created is removed when it has no entry any more.
     Raises ConfigError, and OSError if the file cannot be written."""
     target = _resolve_path(path)
+    named = path.parent.resolve() / path.name  # two names of one file would have one lock
     with ExitStack() as locks:
-        for locked in dict.fromkeys((path, target)):
+        for locked in dict.fromkeys((named, target)):
             locks.enter_context(hold_kubeconfig_lock(locked, timeout))
         _check_owner(path, target)
         before = read_text(target)

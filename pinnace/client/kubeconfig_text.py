@@ -51,7 +51,7 @@ def parse_kubeconfig(text: str) -> Document:
     """Return the data. An empty text is an empty kubeconfig, as for kubectl. Raises KubeconfigSyntaxError, including for two
     entries of the same name."""
     try:
-        result = documents.plain(text.removeprefix(_BOM))
+        result = documents.load_plain_documents(text.removeprefix(_BOM))
     except documents.DocumentError as error:
         raise KubeconfigSyntaxError(error.line, str(error)) from None
     if len(result) > 1:
@@ -85,14 +85,14 @@ class KubeconfigText:
             return
         items = list(self.document.get(f"{kind}s") or [])
         items = [entry if item is before else item for item in items] if before else [*items, entry]
-        self._change({**self.document, f"{kind}s": items}, lambda text: _put_item(text, f"{kind}s", entry))
+        self._apply_edit({**self.document, f"{kind}s": items}, lambda text: _put_item(text, f"{kind}s", entry))
 
     def remove(self, kind: Kind, name: str) -> None:
         """Remove the entry of this name, if there is one."""
         items = list(self.document.get(f"{kind}s") or [])
         rest = [item for item in items if not (isinstance(item, dict) and item.get("name") == name)]
         if rest != items:
-            self._change({**self.document, f"{kind}s": rest}, lambda text: _remove_item(text, f"{kind}s", name))
+            self._apply_edit({**self.document, f"{kind}s": rest}, lambda text: _remove_item(text, f"{kind}s", name))
 
     def set_current(self, name: str | None) -> None:
         """Set the current context. None removes the field."""
@@ -100,11 +100,11 @@ class KubeconfigText:
             return
         rest = {key: value for key, value in self.document.items() if key != CURRENT}
         if name is None:
-            self._change(rest, lambda text: _remove_field(text, CURRENT))
+            self._apply_edit(rest, lambda text: _remove_field(text, CURRENT))
         else:
-            self._change({**self.document, CURRENT: name}, lambda text: _set_field(text, CURRENT, name))
+            self._apply_edit({**self.document, CURRENT: name}, lambda text: _set_field(text, CURRENT, name))
 
-    def _change(self, intended: Document, edit: Callable[[str], str]) -> None:
+    def _apply_edit(self, intended: Document, edit: Callable[[str], str]) -> None:
         bom = _BOM if self.text.startswith(_BOM) else ""
         try:
             text = bom + edit(self.text.removeprefix(_BOM))

@@ -49,6 +49,8 @@ WATCH_SILENCE = 15.0
 EXACT = "Exact"
 """The resourceVersionMatch for the state at exactly one revision."""
 _DRY_RUN = ["All"]
+ATTEMPTS = 10
+"""The maximum number of attempts. A conflict means that another client's write succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ class ResourceClient(Generic[T]):
             options.resourceVersion, options.resourceVersionMatch = str(self._at), EXACT
         for attempt in range(1, LIST_ATTEMPTS + 1):
             try:
-                return await self._pages(ListRequest(namespace=namespace, options=options))
+                return await self._read_pages(ListRequest(namespace=namespace, options=options))
             except Expired:
                 if attempt == LIST_ATTEMPTS or self._at:
                     raise
@@ -229,7 +231,7 @@ class ResourceClient(Generic[T]):
     async def delete_collection(
         self, namespace: str = "", *, labels: str = "", fields: str = "", grace: int | None = None, dry_run: bool = False
     ) -> BatchOutcomes:
-        """Delete the objects that currently match. An empty `namespace` selects all namespaces. Returns one item for each
+        """Delete the objects that currently match. An empty `namespace` selects all namespaces. Return one item for each
         object, with its name and uid, including objects that could not be deleted. Raises Expired if the snapshot expires:
         start again."""
         options = ListOptions(labelSelector=labels, fieldSelector=fields)
@@ -245,7 +247,7 @@ class ResourceClient(Generic[T]):
             setattr(request.options, "continue", token)
 
     async def modify(self, name: str, namespace: str, change: Callable[[T], object]) -> T:
-        """Read the object, call `change` to modify it in place, and update it; see `retry_on_conflict`. Returns the stored
+        """Read the object, call `change` to modify it in place, and update it; see `retry_on_conflict`. Return the stored
         object."""
         return await retry_on_conflict(self, await self.get(name, namespace), change)
 
@@ -255,7 +257,7 @@ class ResourceClient(Generic[T]):
             return result[0]
         raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", f'{self.resource.plural} "{name}" not found at revision {self._at}'))
 
-    async def _pages(self, request: ListRequest) -> Listing[T]:
+    async def _read_pages(self, request: ListRequest) -> Listing[T]:
         items = []
         while True:
             page: Any = await self._connection.call(self._method("List"), request, self.resource.list_message)
@@ -327,10 +329,6 @@ def delete_request(
     if dry_run:
         request.options.dryRun[:] = _DRY_RUN
     return request
-
-
-ATTEMPTS = 10
-"""The maximum number of attempts. A conflict means that another client's write succeeded."""
 
 
 class ObjectClient(Protocol[T]):

@@ -63,7 +63,7 @@ def create_certificates(
     local: bool = False,
     gateway: str = "",
 ) -> list[str]:
-    """Creates missing and expiring certificates, and returns their names. `endpoints`: addresses of the API servers for
+    """Create missing and expiring certificates, and return their names. `endpoints`: addresses of the API servers for
     clients, without which no configurations are written; `hosts`: names of the API servers; `etcd_hosts`: names of etcd's
     members; `fleets`: node names of each fleet (pinnace.api.names); `local`: the directory belongs to a local cluster, which
     the configurations name; `gateway`: "host:port" of a gateway, for the administrator's kubectl. Raises OSError, and
@@ -77,12 +77,12 @@ def create_certificates(
 
 
 def write_kubeconfig(path: Path, pki: Path, config: ClientConfig) -> None:
-    """Writes a kubeconfig of the administrator with absolute paths to the certificates in `pki`. Raises OSError."""
+    """Write a kubeconfig of the administrator with absolute paths to the certificates in `pki`. Raises OSError."""
     write_context(_CONTEXT, replace(config, tls=component_files(pki, ADMIN)), file=path)
 
 
 def export_kubeconfig(folder: Path, path: Path, endpoints: Sequence[str] = (), gateway: str = "") -> None:
-    """Adds the administrator's context to the kubeconfig `path`, with the certificates as data, so that the file can be used on
+    """Add the administrator's context to the kubeconfig `path`, with the certificates as data, so that the file can be used on
     other machines. By default, the addresses are those of the administrator. Raises OSError and ConfigError.
     """
     admin = load_config(file=client_config_path(folder, ADMIN))
@@ -91,7 +91,7 @@ def export_kubeconfig(folder: Path, path: Path, endpoints: Sequence[str] = (), g
 
 
 def renew_certificates(folder: Path, fleets: Mapping[str, Sequence[str]]) -> list[str]:
-    """Renews missing, expiring and expired certificates of a local cluster, and returns their names. Authorities are not
+    """Renew missing, expiring and expired certificates of a local cluster, and return their names. Authorities are not
     renewed, because running members of etcd would not trust the new one. Raises as `create_certificates`.
     """
     if not has_authorities(folder):
@@ -130,7 +130,7 @@ def _create_certificates(
 
 
 def update_addresses(folder: Path, moved: Mapping[str, str]) -> None:
-    """Writes the new addresses of API servers and gateways to the client configurations. Raises OSError and ConfigError."""
+    """Write the new addresses of API servers and gateways to the client configurations. Raises OSError and ConfigError."""
     for path in folder.rglob("*.conf"):
         config = load_config(file=path)
         if not set(moved).isdisjoint((*config.endpoints, config.gateway)):
@@ -143,7 +143,7 @@ def update_addresses(folder: Path, moved: Mapping[str, str]) -> None:
 
 
 def create_user_certificate(folder: Path, user: str, groups: Sequence[str], endpoints: Sequence[str] = ()) -> list[str]:
-    """Creates the certificate of a person with the existing authority. The configuration has the administrator's gateway and,
+    """Create the certificate of a person with the existing authority. The configuration has the administrator's gateway and,
     by default, API servers. `user` must be valid as a file name. Raises OSError, ValueError and ConfigError.
     """
     admin = client_config_path(folder, ADMIN)
@@ -165,7 +165,7 @@ def find_pki_folder(folder: Path) -> Path | None:
 
 
 def _write_client_config(folder: Path, name: str, cluster: ClientConfig, local: bool) -> None:
-    """Writes the configuration of a client, with relative paths, so that the directory can be moved."""
+    """Write the configuration of a client, with relative paths, so that the directory can be moved."""
     upwards, own = Path(*[".."] * name.count("/")), name.rpartition("/")[2]
     shown = TlsFiles(upwards / "ca.crt", Path(f"{own}.crt"), Path(f"{own}.key"))
     config = replace(cluster, data_dir=upwards / ".." if local else None, tls=shown)

@@ -118,7 +118,7 @@ class Cluster:
     def reloaded(self) -> "Cluster":
         """This cluster with its current state. Raises NoCluster if it was removed, also if another one is in its directory."""
         cluster = Cluster.load(self.spec.data_dir)
-        self._expect(cluster.state)
+        self._check_identity(cluster.state)
         return cluster
 
     @property
@@ -155,7 +155,7 @@ class Cluster:
     async def up(
         self, progress: StartProgress = SILENT_PROGRESS, *, timeout: float = START_TIMEOUT, with_etcd: Hook | None = None
     ) -> None:
-        """Creates a cluster. Returns when all processes are ready, all nodes are Ready and a scheduler leads. `with_etcd` is
+        """Create a cluster. Return when all processes are ready, all nodes are Ready and a scheduler leads. `with_etcd` is
         called when etcd is ready, before other processes start. Raises ClusterError; then only the logs of failed processes
         remain.
         """
@@ -181,14 +181,16 @@ class Cluster:
             raise
 
     async def resume(self, progress: StartProgress = SILENT_PROGRESS, *, timeout: float = START_TIMEOUT) -> list[str]:
-        """Starts the stopped processes of an existing cluster. Returns their names when they are ready, a scheduler leads, and
+        """Start the stopped processes of an existing cluster. Return their names when they are ready, a scheduler leads, and
         the nodes are Ready or the wait for them has timed out. Raises ClusterError; started processes keep running.
         """
         began = time.monotonic()
         with self.folder.locked():
             self._refresh()
             pki = pki_folder(self.spec.data_dir)
-            if not certificates.has_authorities(pki) and not any(map(_has_data, self._staged((ETCD,)))):  # `up` was killed
+            if not certificates.has_authorities(pki) and not any(
+                map(_has_data, self._processes_of_stage((ETCD,)))
+            ):  # `up` was killed
                 with self.folder.translate_os_errors():
                     self._provide_certificates()
         await self.settle(progress)
@@ -219,7 +221,7 @@ class Cluster:
                 await self._waiting.wait_until(lambda: startup.check_settled(running()), no_cleanup, progress)
 
     async def stop(self, grace: float = STOP_GRACE, names: Sequence[str] | None = None) -> list[str]:
-        """Stops these processes, or all of them with the containers of a process runtime. Data is kept. Returns the names of
+        """Stop these processes, or all of them with the containers of a process runtime. Data is kept. Return the names of
         processes that had to be killed. Raises KeyError and ClusterError.
         """
         with self.folder.locked():
@@ -236,12 +238,12 @@ class Cluster:
         return killed
 
     async def down(self, grace: float = processes.GRACE) -> RemovalResult:
-        """Stops all processes and removes the cluster's files. Raises NoCluster if another cluster is in its directory. After a
+        """Stop all processes and remove the cluster's files. Raises NoCluster if another cluster is in its directory. After a
         cancellation, the rest can be taken down or started again.
         """
         with self.folder.locked():
             cluster_state = self.folder.read() or self.state
-            self._expect(cluster_state)
+            self._check_identity(cluster_state)
             self._state = cluster_state
             removed = await self._stop_and_remove(grace)
         self.folder.remove_empty_directories(self.state.made)
@@ -271,7 +273,7 @@ class Cluster:
         if cancelled:
             raise asyncio.CancelledError
 
-    def _expect(self, found: ClusterState) -> None:
+    def _check_identity(self, found: ClusterState) -> None:
         """Raises NoCluster if the directory contains another cluster by now."""
         if found.created != self.state.created:
             raise NoCluster(
@@ -299,7 +301,7 @@ class Cluster:
             await connection.close()
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """Sends a signal to a process. Raises KeyError, and ClusterError if it does not run."""
+        """Send a signal to a process. Raises KeyError, and ClusterError if it does not run."""
         process = processes.find_running(self.state.find_process(name))
         if process is None or not procfs.send_signal(process, number):
             raise ClusterError(f"{name} does not run")
@@ -321,18 +323,18 @@ class Cluster:
         return process.pid if process else 0
 
     async def start(self, name: str, *, timeout: float = START_TIMEOUT) -> None:
-        """Starts a process that has ended, at the address it had; returns when it is ready. Raises KeyError, ClusterError."""
+        """Start a process that has ended, at the address it had; return when it is ready. Raises KeyError, ClusterError."""
         await self.restart([name], timeout=timeout)
 
     async def restart(
         self, names: Sequence[str], progress: StartProgress = SILENT_PROGRESS, *, timeout: float = START_TIMEOUT
     ) -> None:
-        """Starts processes that have ended, at the addresses they had; returns when they are ready. Those that fail keep others
+        """Start processes that have ended, at the addresses they had; return when they are ready. Those that fail keep others
         back only where too few are left to serve these. What has been started stays. Raises KeyError, ClusterError; StartFailed
         at the end, with all failures."""
         for name in names:
             self.state.find_process(name)
-        self._readdress(names, progress)
+        self._replace_taken_ports(names, progress)
         failures: list[StartFailed] = []
         try:
             async with self._waiting.deadline(timeout):
@@ -350,7 +352,7 @@ class Cluster:
         def drop() -> None:
             for name in [name for name in left if not self.pid(name)]:
                 left.remove(name)
-                failures.append(self._ended(name))
+                failures.append(self._exited_error(name))
             startup.require_quorum(needed)
 
         for stage in STAGES:
@@ -365,7 +367,7 @@ class Cluster:
                     failures.append(failure)
                 else:
                     left.append(name)
-            needed = self._staged(stage)
+            needed = self._processes_of_stage(stage)
         needed = ()
         await self._waiting.wait_until(
             lambda: startup.check_readiness(list(map(self.state.find_process, left))), drop, progress
@@ -379,7 +381,7 @@ class Cluster:
         return TAKE_OVER in record.plan.argv and processes.find_running(record) is not None
 
     async def replace_by_successor(self, name: str, *, timeout: float = START_TIMEOUT) -> None:
-        """Replaces a process by a successor that takes over its listeners. The process ends when the successor is ready. If
+        """Replace a process by a successor that takes over its listeners. The process ends when the successor is ready. If
         the successor fails, the process continues. Raises KeyError, ClusterError, StartFailed."""
         with self.folder.locked():
             self._refresh()
@@ -410,11 +412,11 @@ class Cluster:
             self._state = self.state.with_record(anew)
             self.folder.write(self._state)
 
-    def _staged(self, stage: Sequence[str]) -> list[ProcessRecord]:
+    def _processes_of_stage(self, stage: Sequence[str]) -> list[ProcessRecord]:
         return [record for record in self.state.processes if record.component in stage]
 
     def start_without_waiting(self, names: Sequence[str]) -> None:
-        """Starts processes that have ended, at the addresses they had, and does not wait for them. Raises KeyError,
+        """Start processes that have ended, at the addresses they had, and do not wait for them. Raises KeyError,
         ClusterError."""
         with self.folder.locked():
             self._refresh()
@@ -424,23 +426,23 @@ class Cluster:
                 self._spawn(name)
 
     def change_plan(self, plan: ProcessPlan) -> None:
-        """Changes the plan of this process for its next start. Raises KeyError, and ClusterError as `start_without_waiting`."""
+        """Change the plan of this process for its next start. Raises KeyError, and ClusterError as `start_without_waiting`."""
         with self.folder.locked():
             cluster_state = self.folder.read() or self.state
-            self._expect(cluster_state)
+            self._check_identity(cluster_state)
             self._state = cluster_state.with_record(replace(cluster_state.find_process(plan.name), plan=plan))
             self.folder.write(self._state)
 
     def _refresh(self) -> None:
-        """Reloads the state, with the lock held. Raises NoCluster and FolderError."""
+        """Reload the state, with the lock held. Raises NoCluster and FolderError."""
         cluster_state = self.folder.read()
         if cluster_state is None:
             raise NoCluster(f"the cluster in {self.folder.path} was taken down", hint="start one with `pinnace up`")
-        self._expect(cluster_state)
+        self._check_identity(cluster_state)
         self._state = cluster_state
 
-    def _readdress(self, names: Sequence[str], progress: StartProgress) -> None:
-        """Replaces ports of processes to start that other programs use now, for example after a reboot. Raises StartFailed if
+    def _replace_taken_ports(self, names: Sequence[str], progress: StartProgress) -> None:
+        """Replace ports of processes to start that other programs use now, for example after a reboot. Raises StartFailed if
         running processes or other members of etcd depend on the old port.
         """
         with self.folder.locked():
@@ -490,7 +492,7 @@ class Cluster:
         return None
 
     def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: StartProgress) -> None:
-        """Locks the directory for this cluster. Raises AlreadyRunning if it belongs to another one."""
+        """Lock the directory for this cluster. Raises AlreadyRunning if it belongs to another one."""
         if (cluster_state := self.folder.read()) is not None:
             raise _existing_data(self.folder.path, cluster_state)
         processes.refuse_running(self.folder.path)
@@ -533,11 +535,11 @@ class Cluster:
                     progress.done(f"{election.holder} leads (token {election.token})")
 
     async def _start_stage(self, components: Sequence[str], progress: StartProgress) -> None:
-        names = [record.name for record in self._staged(components)]
+        names = [record.name for record in self._processes_of_stage(components)]
         for name in names:
             self._spawn(name)
         await self._waiting.wait_until(
-            lambda: startup.check_readiness(self._staged(components)), partial(self._all_run, names), progress
+            lambda: startup.check_readiness(self._processes_of_stage(components)), partial(self._all_run, names), progress
         )
         if names:
             progress.done(f"{', '.join(names)} ready")
@@ -554,7 +556,7 @@ class Cluster:
         child = self._children[name] = processes.spawn_process(anew.plan, self.folder.log(name), launch=self._launch)
         process = procfs.identify_process(child.pid)
         if process is None:
-            raise self._ended(name)
+            raise self._exited_error(name)
         self._state = replace(self.state.with_process(name, process), stopped=False)
         self.folder.write(self._state)
 
@@ -571,9 +573,9 @@ class Cluster:
         """Raises StartFailed."""
         for name in names:
             if not self.pid(name):
-                raise self._ended(name)
+                raise self._exited_error(name)
 
-    def _ended(self, name: str) -> StartFailed:
+    def _exited_error(self, name: str) -> StartFailed:
         return startup.exited_during_start(name, self.exit_code(name), self.folder)
 
     async def _stop_and_remove(self, grace: float = processes.GRACE, *, keep_logs: bool = False) -> RemovalResult:

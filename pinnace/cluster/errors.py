@@ -68,7 +68,7 @@ class StartTimeout(StartFailed):
 
 
 def join_errors(failures: Sequence[StartFailed], hint: str) -> StartFailed:
-    """Combines several errors. `hint`: used if no error has a hint. The result is a timeout if all errors are timeouts."""
+    """Combine several errors. `hint`: used if no error has a hint. The result is a timeout if all errors are timeouts."""
     kind = StartTimeout if all(isinstance(failure, StartTimeout) for failure in failures) else StartFailed
     logs = {name: tail for failure in failures for name, tail in failure.logs.items()}
     paths = {name: path for failure in failures for name, path in failure.paths.items()}

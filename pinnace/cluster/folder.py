@@ -77,14 +77,14 @@ class ClusterFolder:
 
     @contextmanager
     def translate_os_errors(self) -> Iterator[None]:
-        """Converts an OSError, such as a full disk, into a FolderError."""
+        """Convert an OSError, such as a full disk, into a FolderError."""
         try:
             yield
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self._unusable_error(error) from error
 
     def create(self) -> list[Path]:
-        """Creates the directory and checks that it is writable. Returns the created directories, outermost first."""
+        """Create the directory and check that it is writable. Return the created directories, outermost first."""
         with self.translate_os_errors():
             missing = [folder for folder in (*reversed(self.path.parents), self.path) if not folder.exists()]
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class ClusterFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Locks the existing directory. Raises Busy immediately if another `up` or `down` holds the lock."""
+        """Lock the existing directory. Raises Busy immediately if another `up` or `down` holds the lock."""
         with self.translate_os_errors():
             handles = self._acquire()
         try:
@@ -105,7 +105,7 @@ class ClusterFolder:
                 os.close(handle)
 
     def _acquire(self) -> list[int]:
-        """Locks the lock file and the directory; one of them is sufficient. The file cannot be created on a full disk, which
+        """Lock the lock file and the directory; one of them is sufficient. The file cannot be created on a full disk, which
         `down` must be able to free; NFS cannot lock directories. The file is locked first, because the creator of a directory
         removes it only if there is no lock file.
         """
@@ -122,7 +122,7 @@ class ClusterFolder:
             except OSError as error:
                 os.close(folder)
                 if isinstance(error, BlockingIOError):
-                    raise self._busy("" if held else self._owner()) from None
+                    raise self._busy_error("" if held else self._read_owner()) from None
                 if not held:
                     raise
             else:
@@ -141,7 +141,7 @@ class ClusterFolder:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(handle)
-                raise self._busy(self._owner()) from None
+                raise self._busy_error(self._read_owner()) from None
             with suppress(FileNotFoundError):
                 if os.fstat(handle).st_ino == self._lock.stat().st_ino:
                     with suppress(OSError):  # the pid is informational, so a failed write is ignored
@@ -150,13 +150,13 @@ class ClusterFolder:
                     return handle
             os.close(handle)  # the previous holder removed the file between open and lock
 
-    def _owner(self) -> str:
+    def _read_owner(self) -> str:
         """The pid of the lock holder; empty if it could not be written."""
         with suppress(OSError):
             return self._lock.read_bytes()[:32].decode(errors="replace").strip()
         return ""
 
-    def _busy(self, owner: str) -> ClusterBusy:
+    def _busy_error(self, owner: str) -> ClusterBusy:
         return ClusterBusy(
             f"another pinnace (pid {owner or '?'}) is starting or stopping the cluster in {self.path}",
             hint="wait until it has finished",
@@ -169,7 +169,7 @@ class ClusterFolder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self._unusable_error(error) from error
         except StateError as error:
             raise FolderError(
                 f"{self._state} is not a valid state: {error}",
@@ -184,7 +184,7 @@ class ClusterFolder:
             self._draft.replace(self._state)
 
     def claim(self, state: ClusterState, files: Mapping[str, bytes] | None = None) -> None:
-        """Creates the directories of a cluster, and then writes its first state. `files`: the files of `config`, by relative
+        """Create the directories of a cluster, and then write its first state. `files`: the files of `config`, by relative
         path. Raises FolderError without leaving files, also if the directory contains data without a state, which pinnace must
         not remove. If the process is killed before the state is written, the next call removes what it has created.
         """
@@ -217,7 +217,7 @@ class ClusterFolder:
             raise
 
     def _remove_unfinished(self, folder: Path) -> None:
-        """Removes a directory of a `claim` that was killed before it wrote the state: it has nothing but its mark, or the
+        """Remove a directory of a `claim` that was killed before it wrote the state: it has nothing but its mark, or the
         copies of `config`."""
         if folder.is_symlink():
             return
@@ -227,7 +227,7 @@ class ClusterFolder:
                 remove_tree(folder)
 
     def remove(self, state: ClusterState, *, keep_logs: bool = False) -> list[Path]:
-        """Removes all files that the cluster created, and returns other files, which are kept. The directory itself remains,
+        """Remove all files that the cluster created, and return other files, which are kept. The directory itself remains,
         because it has the lock. With `keep_logs`, the logs remain, marked as those of a failed start. Raises FolderError; then
         the state remains, too.
         """
@@ -251,7 +251,7 @@ class ClusterFolder:
         return kept
 
     def remove_failed_start(self) -> list[Path] | None:
-        """Removes the logs of a failed start. Returns the directories that were created for it. None: there are none."""
+        """Remove the logs of a failed start. Return the directories that were created for it. None: there are none."""
         try:
             said = json.loads((self.logs / MARK).read_text())
             identity, made = str(said[FAILED]), [Path(item) for item in said[MADE]]
@@ -265,7 +265,7 @@ class ClusterFolder:
         return made
 
     def remove_empty_directories(self, made: Sequence[Path]) -> None:
-        """Removes directories that `create` created, innermost first, up to the first that is not empty. Does not need the
+        """Remove directories that `create` created, innermost first, up to the first that is not empty. Does not need the
         lock.
         """
         with suppress(OSError):
@@ -320,13 +320,13 @@ class ClusterFolder:
                 return f"free disk space: {left // MB} MB are available, and etcd creates files of {SEGMENT // MB} MB"
         return ""
 
-    def _unusable(self, error: OSError) -> FolderError:
+    def _unusable_error(self, error: OSError) -> FolderError:
         hint = "free some space" if error.errno in NO_ROOM else "use another --data-dir"
         return FolderError(f"{self.path} cannot be used: {error.strerror or error}", hint=hint)
 
 
 def _remove_directory(folder: Path, identity: str) -> list[Path]:
-    """Removes a directory of the cluster, except files that the cluster did not create, which are returned. Raises OSError."""
+    """Remove a directory of the cluster, except files that the cluster did not create, which are returned. Raises OSError."""
     if not folder.is_symlink() and not folder.exists():
         return []
     if identity and not folder.is_symlink():
@@ -359,7 +359,7 @@ def _disk_usage(folder: Path) -> int:
 
 
 def _omit_stack_traces(log: Iterable[str]) -> Iterator[str]:
-    """Omits the stack traces that Go writes after an error. They would hide the error in the last lines of the log."""
+    """Omit the stack traces that Go writes after an error. They would hide the error in the last lines of the log."""
     stack = False
     for line in log:
         stack = line.startswith("goroutine ") or (stack and not re.match(r"[\d{]", line))  # as lines of etcd's log begin

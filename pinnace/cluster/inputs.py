@@ -88,7 +88,7 @@ LARGEST = 10_000_000
 
 
 def read_inputs(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> ComponentInputs:
-    """Reads the configuration of the components of this cluster. Raises SpecError for an unreadable file."""
+    """Read the configuration of the components of this cluster. Raises SpecError for an unreadable file."""
     spec = with_environment(spec, environ)
     copies = _ConfigCopies(config_folder(spec.data_dir), cwd)
     arguments: dict[str, list[str]] = {SCHEDULER: [], APISERVER: [], KUBELET: []}
@@ -278,7 +278,7 @@ class _ConfigCopies:
         if not colon:
             return spec
         if not where.endswith(".py"):
-            self._module(where.partition(".")[0])
+            self._copy_module(where.partition(".")[0])
             return spec
         path = ((folder or self.cwd) / where).resolve()
         if path not in self._plugins:
@@ -286,8 +286,8 @@ class _ConfigCopies:
             self._plugins[path] = self.add(f"plugins/{len(self._plugins)}/{path.name}", data)
         return f"{self._plugins[path]}:{class_name}"
 
-    def _module(self, root: str) -> None:
-        """Copies a top-level module or package of the current directory."""
+    def _copy_module(self, root: str) -> None:
+        """Copy a top-level module or package of the current directory."""
         if root in OURS or not root.isidentifier():
             return
         file, package = self.cwd / f"{root}.py", self.cwd / root

@@ -41,6 +41,13 @@ _SETPRIV = shutil.which("setpriv")
 ANSWER_TIMEOUT = 20.0
 """Seconds; longer than any request to a helper takes."""
 END_TIMEOUT = 5.0
+_CHUNK = 1 << 16
+_QUEUE = 256
+"""Maximum number of buffered chunks before the sender is blocked."""
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""The value of SO_LINGER for an immediate close with RST."""
+Link = tuple[str, str]
+"""(source, target): the names of the processes; the source connects."""
 
 
 def dying_with_parent(command: Sequence[str]) -> list[str]:
@@ -82,11 +89,11 @@ class HelperProcess:
         await self._reading
 
     def send_request(self, do: str, **fields: Any) -> Awaitable[Any]:
-        """Sends a request immediately. Waiting for the response is optional, and raises HelperError."""
+        """Send a request immediately. Waiting for the response is optional, and raises HelperError."""
         assert self._process.stdin
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._reading.done():
-            raise self._gone()
+            raise self._gone_error()
         self._process.stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
         self._waiting.append(answer)
         return answer
@@ -112,9 +119,9 @@ class HelperProcess:
             else:
                 answer.set_result(said["answer"])
         for answer in self._waiting:
-            _fail_answer(answer, self._gone())
+            _fail_answer(answer, self._gone_error())
 
-    def _gone(self) -> HelperError:
+    def _gone_error(self) -> HelperError:
         return HelperError(f"{self._module} is gone")
 
 
@@ -122,14 +129,6 @@ def _fail_answer(answer: asyncio.Future[Any], error: HelperError) -> None:
     if not answer.done():
         answer.set_exception(error)
         answer.exception()  # a caller that does not wait ignores errors
-
-
-_CHUNK = 1 << 16
-_QUEUE = 256
-"""Maximum number of buffered chunks before the sender is blocked."""
-
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-"""The value of SO_LINGER for an immediate close with RST."""
 
 
 class Mode(StrEnum):
@@ -156,7 +155,7 @@ class Direction:
         self._changed = asyncio.Event()
 
     async def passage(self, arrived: float) -> bool:
-        """Waits until data that arrived at this loop time can be forwarded. False: discard the data."""
+        """Wait until data that arrived at this loop time can be forwarded. False: discard the data."""
         now = asyncio.get_running_loop().time
         while self.mode not in (Mode.PASS, Mode.LOSE):
             due = arrived + self.delay if self.mode is Mode.DELAY else None
@@ -194,23 +193,23 @@ class Proxy:
         self.reset()
 
     def set(self, mode: Mode, delay: float = 0.0) -> None:
-        """Sets the mode of both directions."""
+        """Set the mode of both directions."""
         self.requests.set(mode, delay)
         self.answers.set(mode, delay)
 
     def reset(self) -> None:
-        """Resets all connections. Held or delayed data is lost. New connections use the current modes."""
+        """Reset all connections. Held or delayed data is lost. New connections use the current modes."""
         for connection in self._connections:
             connection.abort()
 
     def refuse(self) -> None:
-        """Refuses new connections ("connection refused"). Existing connections remain."""
+        """Refuse new connections ("connection refused"). Existing connections remain."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
     async def accept(self) -> None:
-        """Accepts new connections again."""
+        """Accept new connections again."""
         if self._server is None:
             host, _, port = self.endpoint.rpartition(":")
             self._server = await asyncio.start_server(self._enter, host, int(port))
@@ -250,7 +249,7 @@ class _ProxyConnection:
             writer.transport.abort()
 
     async def forward(self, direction: Direction, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        """Forwards data until the source has closed and all data is sent, or until the connection breaks."""
+        """Forward data until the source has closed and all data is sent, or until the connection breaks."""
         queue: asyncio.Queue[tuple[float, bytes | None]] = asyncio.Queue(_QUEUE)
         taking = asyncio.create_task(_read_chunks(source, queue))
         lost = False
@@ -277,7 +276,7 @@ class _ProxyConnection:
 
 
 async def _read_chunks(source: asyncio.StreamReader, queue: asyncio.Queue[tuple[float, bytes | None]]) -> None:
-    """Puts received chunks with their times into the queue. b"" is a close, None a reset."""
+    """Put received chunks with their times into the queue. b"" is a close, None a reset."""
     now = asyncio.get_running_loop().time
     try:
         while data := await source.read(_CHUNK):
@@ -285,10 +284,6 @@ async def _read_chunks(source: asyncio.StreamReader, queue: asyncio.Queue[tuple[
         await queue.put((now(), b""))
     except OSError:
         await queue.put((now(), None))
-
-
-Link = tuple[str, str]
-"""(source, target): the names of the processes; the source connects."""
 
 
 class Links:
@@ -317,32 +312,32 @@ class Links:
         link = (source, target)
         if link not in self._addresses:
             self._addresses[link] = self._free.pop()
-        self._tell("connect", [link], target=address)
+        self._send_request("connect", [link], target=address)
         return self._addresses[link]
 
     async def set(
         self, links: Iterable[Link], requests: Mode | None = None, answers: Mode | None = None, delay: float = 0.0
     ) -> None:
-        """Changes the modes of requests (from source to target) and responses from now on. None: unchanged."""
-        await self._tell("set", links, requests=requests, answers=answers, delay=delay)
+        """Change the modes of requests (from source to target) and responses from now on. None: unchanged."""
+        await self._send_request("set", links, requests=requests, answers=answers, delay=delay)
 
     async def reset(self, links: Iterable[Link]) -> None:
-        """Resets their connections."""
-        await self._tell("reset", links)
+        """Reset their connections."""
+        await self._send_request("reset", links)
 
     async def refuse(self, links: Iterable[Link]) -> None:
-        """Refuses new connections until `accept`. Existing connections remain."""
-        await self._tell("refuse", links)
+        """Refuse new connections until `accept`. Existing connections remain."""
+        await self._send_request("refuse", links)
 
     async def accept(self, links: Iterable[Link]) -> None:
-        await self._tell("accept", links)
+        await self._send_request("accept", links)
 
     async def reset_links(self) -> None:
-        """Resets all links to the initial modes."""
+        """Reset all links to the initial modes."""
         await self.accept(self.all_links)
         await self.set(self.all_links, Mode.PASS, Mode.PASS)
 
-    def _tell(self, do: str, links: Iterable[Link], **fields: Any) -> Awaitable[Any]:
+    def _send_request(self, do: str, links: Iterable[Link], **fields: Any) -> Awaitable[Any]:
         return self._helper.send_request(do, links=[self._addresses[link] for link in links], **fields)
 
 
@@ -382,7 +377,7 @@ class _LinkServer:
 @click.command()
 @click.option("--count", type=click.IntRange(min=1), required=True, help="How many links.")
 def main(count: int) -> None:
-    """Runs links, and executes requests from stdin."""
+    """Run links, and execute requests from stdin."""
     asyncio.run(_serve(count))
 
 

@@ -98,7 +98,7 @@ class ProcessRecorder:
         self._output = output
 
     async def __aenter__(self) -> Self:
-        self._recording = asyncio.create_task(self._record())
+        self._recording = asyncio.create_task(self._record_processes())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -107,7 +107,7 @@ class ProcessRecorder:
         with suppress(asyncio.CancelledError, OSError):
             await self._recording
 
-    async def _record(self) -> None:
+    async def _record_processes(self) -> None:
         observer = ProcessObserver(self._records)
         try:
             with self._output.open("w", encoding="utf-8") as file:

@@ -55,6 +55,12 @@ where its data is kept. Otherwise it gets SIGKILL, because its members would try
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 POLL = 0.02
+BLOCK = 40
+"""Number of ports in a block."""
+ATTEMPTS = 1_000
+_COMPONENTS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY)
+MODULES = (*(f"pinnace.{component}.main" for component in _COMPONENTS), "pinnace.kubelet.runtime.process.shim")
+"""Modules that run as `python -m MODULE`. A shim is the parent of a container process."""
 
 
 class ChildProcess(Protocol):
@@ -86,7 +92,7 @@ def execute(argv: Sequence[str], output: IO[bytes], folder: Path, environment: M
 
 
 def spawn_process(plan: ProcessPlan, log: Path, *, successor: bool = False, launch: Launch = execute) -> ChildProcess:
-    """Starts a process, with its output appended to `log`. Keep the handle, so that the process is reaped when it exits.
+    """Start a process, with its output appended to `log`. Keep the handle, so that the process is reaped when it exits.
     `successor`: it takes the addresses over from the running process. Raises StartFailed if it cannot be started, or if another
     program uses its address.
     """
@@ -118,7 +124,7 @@ def find_running(record: ProcessRecord) -> ProcessIdentity | None:
 
 
 async def stop_processes(records: Sequence[ProcessRecord], grace: float = GRACE, *, keep_data: bool = False) -> list[str]:
-    """Stops all processes in order, and returns the names of those that had to be killed. Afterwards none of them runs."""
+    """Stop all processes in order, and return the names of those that had to be killed. Afterwards none of them runs."""
     killed: list[str] = []
     for components, order in STOPPING_ORDER:
         number = signal.SIGTERM if keep_data else order
@@ -138,13 +144,13 @@ async def stop_processes(records: Sequence[ProcessRecord], grace: float = GRACE,
 
 
 def kill_processes(records: Sequence[ProcessRecord]) -> None:
-    """Kills all processes without order or grace, and does not wait for their exit."""
+    """Kill all processes without order or grace, and do not wait for their exit."""
     for process in filter(None, map(find_running, records)):
         procfs.send_signal(process, signal.SIGKILL)
 
 
 async def kill_pod_containers(folders: Sequence[Path], *, keep: bool = False) -> None:
-    """Kills containers in the kubelets' directories, which survive their kubelets. With `keep`, the directories remain, and the
+    """Kill containers in the kubelets' directories, which survive their kubelets. With `keep`, the directories remain, and the
     next kubelet finds terminated containers.
     """
     for folder in folders:
@@ -160,7 +166,7 @@ async def kill_pod_containers(folders: Sequence[Path], *, keep: bool = False) ->
 
 
 async def wait_ended(processes: Iterable[ProcessIdentity], timeout: float) -> bool:
-    """Waits until none of them runs. False: some still run after `timeout` seconds."""
+    """Wait until none of them runs. False: some still run after `timeout` seconds."""
     waiting = list(processes)
     deadline = time.monotonic() + timeout
     while waiting := [process for process in waiting if procfs.is_running(process)]:
@@ -172,9 +178,6 @@ async def wait_ended(processes: Iterable[ProcessIdentity], timeout: float) -> bo
 
 LOWEST, HIGHEST = 15_000, 32_000
 """Linux hands out 32768-60999 by default (ip_local_port_range)."""
-BLOCK = 40
-"""Number of ports in a block."""
-ATTEMPTS = 1_000
 
 
 class PortAllocator:
@@ -211,7 +214,7 @@ class PortAllocator:
 
 
 def _reserve_port(port: int) -> socket.socket | None:
-    """Reserves the port until closed. None: it is in use."""
+    """Reserve the port until closed. None: it is in use."""
     seat = socket.socket()
     try:
         seat.bind(("127.0.0.1", port))
@@ -232,11 +235,6 @@ def is_port_free(address: str, *, shared: bool = False) -> bool:
         except OSError:
             return False
     return True
-
-
-_COMPONENTS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY)
-MODULES = (*(f"pinnace.{component}.main" for component in _COMPONENTS), "pinnace.kubelet.runtime.process.shim")
-"""Modules that run as `python -m MODULE`. A shim is the parent of a container process."""
 
 
 def find_processes(data_dir: Path) -> list[ProcessIdentity]:
@@ -267,7 +265,7 @@ def refuse_running(data_dir: Path) -> None:
 
 
 async def end_processes(data_dir: Path, patience: float = GRACE) -> int:
-    """Kills them and their descendants without grace. Returns their number; 0 also if the directory has a state. Raises
+    """Kill them and their descendants without grace. Return their number; 0 also if the directory has a state. Raises
     ClusterError.
     """
     if not find_processes(data_dir):

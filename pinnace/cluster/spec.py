@@ -27,6 +27,34 @@ Wiring = Callable[[str, str, str], str]
 """(source, target, address) -> the address that the process `source` uses for the process `target`, which listens at `address`.
 Called once, when the cluster is planned; a restarted process keeps the address.
 """
+STAGES = ("fast", "realistic", "chaos")
+"""The predefined sets of stages."""
+ELECTION = SCHEDULER_ELECTION
+"""The election of the schedulers."""
+NODE_PREFIX = "node-"
+UNPRIVILEGED_PORT = 6443
+"""The port of the service kubernetes if proxies cannot listen on 443."""
+ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
+"""The flags with the addresses of other processes."""
+DNS = "--dns"
+"""The flag of a proxy for its DNS address."""
+TAKE_OVER = "--take-over"
+"""The flag of a process that takes over from the running process with the same addresses."""
+NO_ACCOUNTS = ("--disable-admission-plugins", "ServiceAccount")
+"""The flags of API servers without controllers, which create the service accounts of pods."""
+STORE = "--data-dir="
+"""The flags of a member of etcd for its own addresses."""
+MOST_PROCESSES = 1_000
+"""The maximum number of processes of each component."""
+MOST_NODES = 1_000_000
+SHARING = "--permit-port-sharing"
+"""The flag of a gateway that lets others listen on its address."""
+FORMAT = 3
+BEFORE = 2
+"""The earlier format without `identity` and `stopped`, which can be read."""
+FILE = "cluster.json"
+REMOVED_FIELDS = ("admission_config",)
+"""Fields of earlier versions. `admission_config` named a file of gRPC webhooks; webhooks are API objects now."""
 
 
 def same_address(source: str, target: str, address: str) -> str:
@@ -62,34 +90,14 @@ PLAIN = ProcessHooks()
 
 ETCD, APISERVER, SCHEDULER, CONTROLLERS, KUBELET = "etcd", "apiserver", "scheduler", "controllers", "kubelet"
 GATEWAY, PROXY = "gateway", "proxy"
-STAGES = ("fast", "realistic", "chaos")
-"""The predefined sets of stages."""
-ELECTION = SCHEDULER_ELECTION
-"""The election of the schedulers."""
 ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: CONTROLLERS_ELECTION}
 """The elections of a cluster, by component."""
-NODE_PREFIX = "node-"
 FAKE, PROCESS = "fake", "process"
 SERVICE_NETWORKS = {FAKE: "10.96.0.0/16", PROCESS: "127.255.0.0/16"}
 """The networks of cluster IPs by runtime. Pods that are processes have other addresses of 127.0.0.0/8
 (pinnace.kubelet.addresses)."""
-UNPRIVILEGED_PORT = 6443
-"""The port of the service kubernetes if proxies cannot listen on 443."""
-ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
-"""The flags with the addresses of other processes."""
 ELECTION_LEASE, SLOW_LEASE = "--election-lease-duration", 10
 """The flag of API servers, and its value in seconds in slow motion."""
-DNS = "--dns"
-"""The flag of a proxy for its DNS address."""
-TAKE_OVER = "--take-over"
-"""The flag of a process that takes over from the running process with the same addresses."""
-NO_ACCOUNTS = ("--disable-admission-plugins", "ServiceAccount")
-"""The flags of API servers without controllers, which create the service accounts of pods."""
-STORE = "--data-dir="
-"""The flags of a member of etcd for its own addresses."""
-MOST_PROCESSES = 1_000
-"""The maximum number of processes of each component."""
-MOST_NODES = 1_000_000
 
 
 def default_data_dir() -> Path:
@@ -183,12 +191,6 @@ class ClusterSpec:
         return cls(**{**values, "machine": MachineOptions(**values.get("machine", {}))}, data_dir=data_dir)
 
 
-REMOVED_FIELDS = ("admission_config",)
-"""Fields of earlier versions. `admission_config` named a file of gRPC webhooks; webhooks are API objects now."""
-SHARING = "--permit-port-sharing"
-"""The flag of a gateway that lets others listen on its address."""
-
-
 @dataclass(frozen=True, slots=True)
 class ProcessPlan:
     """The plan of a process. `name` is unique in the cluster; it is the name of the log and of the candidate in elections.
@@ -270,7 +272,7 @@ def plan_processes(
     serving = ("--tls-cert-file", f"{shown.cert}", "--tls-private-key-file", f"{shown.key}", "--client-ca-file", f"{shown.ca}")
     servers = [(f"{APISERVER}-{i}", address(), address()) for i in range(spec.apiservers)]
     for name, listen, http in servers:
-        argv = _module(
+        argv = _module_command(
             APISERVER, "--name", name, "--listen", listen, "--http", http, *serving,
             "--etcd", reaching(name, stores), *certificates.etcd_arguments(pki), *certificates.kubelet_arguments(pki),
             *certificates.account_key_arguments(pki), *(() if spec.controllers else NO_ACCOUNTS),
@@ -284,7 +286,7 @@ def plan_processes(
     for component, count in ((SCHEDULER, spec.schedulers), (CONTROLLERS, spec.controllers)):
         for i in range(count):
             name, http = f"{component}-{i}", address()
-            argv = _module(
+            argv = _module_command(
                 component, "--name", name, "--server", reaching(name, endpoints), "--http", http,
                 "--kubeconfig", str(certificates.client_config_path(pki, component)),
                 *(("--root-ca-file", f"{shown.ca}") if component == CONTROLLERS else ()),
@@ -295,7 +297,7 @@ def plan_processes(
     shared, sharing = (address(), ("--permit-port-sharing",)) if spec.gateways_share_port else ("", ())
     for i in range(spec.gateways):
         name, listen, http = f"{GATEWAY}-{i}", shared or address(), address()
-        argv = _module(
+        argv = _module_command(
             GATEWAY, "--name", name, "--server", reaching(name, endpoints), "--listen", listen, "--http", http, *serving,
             "--timeline", address(), "--data-dir", str(spec.data_dir),
             "--kubeconfig", str(certificates.client_config_path(pki, GATEWAY)), *sharing,
@@ -305,7 +307,7 @@ def plan_processes(
 
     if spec.proxy:
         name, http = f"{PROXY}-0", address()
-        argv = _module(
+        argv = _module_command(
             PROXY, "--name", name, "--server", reaching(name, endpoints), "--http", http,
             "--kubeconfig", str(certificates.client_config_path(pki, PROXY)), DNS, address(), *gateway, TAKE_OVER,
         )  # fmt: skip
@@ -313,7 +315,7 @@ def plan_processes(
 
     for i, (first, count) in enumerate(split_evenly(spec.nodes, spec.kubelets)):
         name, http = f"{KUBELET}-{i}", address()
-        argv = _module(
+        argv = _module_command(
             KUBELET, "--name", name, "--server", reaching(name, endpoints), "--http", http,
             "--kubeconfig", str(certificates.client_config_path(pki, name)),
             "--nodes", str(count), "--node-prefix", NODE_PREFIX, "--first-index", str(first),
@@ -324,7 +326,7 @@ def plan_processes(
 
 
 def _assign_processors(plans: Sequence[ProcessPlan], processors: Collection[int]) -> list[ProcessPlan]:
-    """Assigns a processor to each API server (pinnace.runtime.procfs), if there are fewer processors than processes."""
+    """Assign a processor to each API server (pinnace.runtime.procfs), if there are fewer processors than processes."""
     if not 1 < len(processors) < len(plans):
         return list(plans)
     dealt = cycle(sorted(processors))
@@ -352,7 +354,7 @@ def with_current_installation(plan: ProcessPlan) -> ProcessPlan:
     if plan.component == ETCD:
         return plan
     if plan.argv[1:3] == ("-m", f"{plan.component}.main"):
-        return replace(plan, argv=(*_module(plan.component), *plan.argv[3:]))
+        return replace(plan, argv=(*_module_command(plan.component), *plan.argv[3:]))
     return replace(plan, argv=(sys.executable, *plan.argv[1:]))
 
 
@@ -405,14 +407,8 @@ def split_evenly(total: int, parts: int) -> list[tuple[int, int]]:
     return [(first, end - first) for first, end in pairwise(bounds)]
 
 
-def _module(component: str, *arguments: str) -> tuple[str, ...]:
+def _module_command(component: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", f"pinnace.{component}.main", *arguments)
-
-
-FORMAT = 3
-BEFORE = 2
-"""The earlier format without `identity` and `stopped`, which can be read."""
-FILE = "cluster.json"
 
 
 class StateError(ValueError):
@@ -475,7 +471,7 @@ class ClusterState:
         return self.with_record(replace(self.find_process(name), process=process))
 
     def with_record(self, record: ProcessRecord) -> "ClusterState":
-        """Replaces the record of the same name."""
+        """Replace the record of the same name."""
         return replace(self, processes=tuple(record if r.name == record.name else r for r in self.processes))
 
 

@@ -17,10 +17,12 @@ from pinnace.cluster.processes import find_running
 from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, ProcessRecord
 from pinnace.cluster.view import is_stopping
 
+POLL = 0.05
+
 
 class StartProgress(Protocol):
     def waiting(self, what: str) -> None:
-        """Starts a step and replaces the previous one."""
+        """Start a step and replace the previous one."""
         ...
 
     def done(self, what: str) -> None:
@@ -46,9 +48,6 @@ class SilentProgress:
 SILENT_PROGRESS = SilentProgress()
 
 
-POLL = 0.05
-
-
 @dataclass(frozen=True, slots=True)
 class MissingCondition:
     """`process`: the one whose log most likely shows the cause."""
@@ -72,7 +71,7 @@ class StartWaiter:
         *,
         poll: float = POLL,
     ) -> None:
-        """Returns when nothing is missing. Calls `look` in between, which raises an error if waiting is useless."""
+        """Return when nothing is missing. Calls `look` in between, which raises an error if waiting is useless."""
         while missing := await question():
             look()
             self._missing = missing
@@ -111,7 +110,7 @@ async def check_readiness(records: Sequence[ProcessRecord]) -> MissingCondition 
 async def check_quorum(records: Sequence[ProcessRecord]) -> MissingCondition | None:
     """The readiness of enough processes of one component for the next ones."""
     reasons = await asyncio.gather(*map(view.process_problem, records))
-    if reasons.count("") >= _quorum(records):
+    if reasons.count("") >= _quorum_size(records):
         return None
     return missing_readiness([(record.name, why) for record, why in zip(records, reasons, strict=True)])
 
@@ -119,12 +118,12 @@ async def check_quorum(records: Sequence[ProcessRecord]) -> MissingCondition | N
 def require_quorum(records: Sequence[ProcessRecord]) -> None:
     """Raises StartFailed if too few processes of one component run."""
     run = sum(map(bool, map(find_running, records)))
-    if run < _quorum(records):
+    if run < _quorum_size(records):
         what = f"{run} of {len(records)} processes of {records[0].component}"
-        raise StartFailed(f"{what} run, and what needs {_quorum(records)} was not started")
+        raise StartFailed(f"{what} run, and what needs {_quorum_size(records)} was not started")
 
 
-def _quorum(records: Sequence[ProcessRecord]) -> int:
+def _quorum_size(records: Sequence[ProcessRecord]) -> int:
     """A majority of etcd's members, one API server, and none of the others."""
     component = records[0].component if records else ""
     return {ETCD: len(records) // 2 + 1, APISERVER: 1}.get(component, 0)

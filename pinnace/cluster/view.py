@@ -26,6 +26,11 @@ DEAD = "not running"
 """The problem of a process that has exited."""
 SUSPENDED = "suspended by a signal"
 """The problem of a process that was stopped with SIGSTOP."""
+PROBE_TIMEOUT = 2.5
+"""Seconds; longer than a component needs to detect that its event loop is blocked."""
+NO_ANSWER = "no answer"
+_direct = build_opener(ProxyHandler({}))
+"""Opens loopback addresses whatever http_proxy says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +137,6 @@ async def count_ready_nodes(client: Client) -> int:
 
 def is_node_ready(node: Node) -> bool:
     return conditions.is_true(node.status.conditions, "Ready")
-
-
-PROBE_TIMEOUT = 2.5
-"""Seconds; longer than a component needs to detect that its event loop is blocked."""
-NO_ANSWER = "no answer"
-_direct = build_opener(ProxyHandler({}))
-"""Opens loopback addresses whatever http_proxy says."""
 
 
 async def probe_readiness(plan: ProcessPlan, timeout: float = PROBE_TIMEOUT) -> str | None:

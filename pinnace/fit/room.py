@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pinnace.api.core_v1_pb2 import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
-from pinnace.api.integers import integer
+from pinnace.api.integers import parse_integer
 from pinnace.api.pods import ended
 from pinnace.api.quantity import amounts
 from pinnace.fit.requests import MAX_AMOUNT, PODS, HostPort, Requests, pod_requests
 
 AFFINITY_REASON = "node(s) didn't match Pod's node affinity/selector"
+PORTS_REASON = "node(s) didn't have free ports for the requested pod ports"
 
 
 def has_node_requirements(spec: PodSpec) -> bool:
@@ -72,14 +73,11 @@ def _requirement_matches(requirement: NodeSelectorRequirement, value: str | None
 
 def _compare_integers(requirement: NodeSelectorRequirement, value: str | None) -> bool:
     """Evaluate Gt or Lt. Both compare integers. A value that is not an integer does not match."""
-    bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
-    number = integer(value or "")
+    bound = parse_integer(requirement.values[0]) if len(requirement.values) == 1 else None
+    number = parse_integer(value or "")
     if number is None or bound is None:
         return False
     return number > bound if requirement.operator == "Gt" else number < bound
-
-
-PORTS_REASON = "node(s) didn't have free ports for the requested pod ports"
 
 
 def insufficient_reason(resource: str) -> str:
@@ -162,11 +160,11 @@ class NodeCapacity:
             capacity, used = self.allocatable.get(resource, 0), self._used[resource]
             if wanted > capacity - used:
                 result.append(FitRefusal(resource, wanted, used, capacity))
-        if requests.ports and self._taken(requests.ports):
+        if requests.ports and self._is_any_taken(requests.ports):
             result.append(FitRefusal())
         return result
 
-    def _taken(self, ports: Iterable[HostPort]) -> bool:
+    def _is_any_taken(self, ports: Iterable[HostPort]) -> bool:
         taken = [port for port, pods in self._ports.items() if pods > 0]
         return any(wanted.conflicts(port) for wanted in ports for port in taken)
 

@@ -52,6 +52,13 @@ Amounts = tuple[tuple[str, int], ...]
 UNSCHEDULABLE = f"{wellknown.UNSCHEDULABLE_TAINT}:NoSchedule"
 """The taint of a cordoned node."""
 _MESSAGES: dict[str, type[Any]] = {resource.prefix: resource.message for resource in ALL}
+VERSION = 2
+"""The version of the format. Since version 2, elections contain the schedulers whose pods their holders bind."""
+Outcome = Literal["ok", "refused", "unknown"]
+"""refused: the write did not happen. unknown: the response was lost, and the write may have happened or may still happen."""
+Verb = Literal["create", "get", "list", "update", "update_status", "delete", "bind"]
+Word = Literal["began", "added", "modified", "deleted", "bookmark", "relisted", "synced", "ended"]
+_dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +227,7 @@ def _unix_seconds(time: MicroTime) -> float:
 
 def pod_facts(pod: Pod) -> PodFacts:
     metadata, spec = pod.metadata, pod.spec
-    fence = fences.of(pod)
+    fence = fences.fence_of(pod)
     requests = pod_requests(pod)
     picky = bool(
         spec.nodeSelector
@@ -275,15 +282,6 @@ def node_facts(node: Node) -> NodeFacts:
 
 def _hash_bytes(data: bytes) -> str:
     return blake2b(data, digest_size=8).hexdigest()
-
-
-VERSION = 2
-"""The version of the format. Since version 2, elections contain the schedulers whose pods their holders bind."""
-
-Outcome = Literal["ok", "refused", "unknown"]
-"""refused: the write did not happen. unknown: the response was lost, and the write may have happened or may still happen."""
-Verb = Literal["create", "get", "list", "update", "update_status", "delete", "bind"]
-Word = Literal["began", "added", "modified", "deleted", "bookmark", "relisted", "synced", "ended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,7 +562,6 @@ _FIELDS = {
     kind: tuple((field.name, field.default) for field in fields(kind))
     for kind in (*_RECORDS.values(), *_FACTS.values(), CallItem)
 }
-_dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class HistoryError(Exception):

@@ -10,6 +10,8 @@ Status = Literal["holds", "violated", "void", "not checked"]
 
 KEPT = 100
 """The maximum number of violations of an invariant that are stored with their text. Other violations are only counted."""
+SHOWN = 10
+"""The default number of violations per invariant in a text report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,6 @@ class Findings:
         return Verdict(self.name, self.statement, status, self.examined, self.count, self.violations)
 
 
-SHOWN = 10
-"""The default number of violations per invariant in a text report."""
-
-
 def report_lines(report: CheckReport, shown: int = SHOWN, cut: Sequence[str] = ()) -> Iterator[str]:
     """Yield one line per invariant, followed by its violations, and the verdict on the run as the last line. `cut`: see
     `report_conclusion`."""
@@ -96,10 +94,10 @@ def report_lines(report: CheckReport, shown: int = SHOWN, cut: Sequence[str] = (
 def report_conclusion(report: CheckReport, cut: Sequence[str] = ()) -> str:
     """Return the verdict on the run as one line. `cut`: names of the files whose last line is incomplete."""
     lost = f"; the last line of {', '.join(cut)} is incomplete: later records are missing" if cut else ""
-    return _conclusion(report) + lost
+    return _conclude(report) + lost
 
 
-def _conclusion(report: CheckReport) -> str:
+def _conclude(report: CheckReport) -> str:
     if report.violated_verdicts:
         return f"violated: {', '.join(f'{verdict.name} {verdict.count:,} times' for verdict in report.violated_verdicts)}"
     if report.void:

@@ -35,6 +35,7 @@ SKEW = timedelta(minutes=5)
 CA_LIFETIME = timedelta(days=3650)
 LIFETIME = timedelta(days=365)
 _NODES = "urn:pinnace:nodes:"
+SERVER_NAME = "kubelet.pinnace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,10 @@ class Authority:
     def create(cls, name: str, now: datetime, lifetime: timedelta = CA_LIFETIME) -> "Authority":
         key = ec.generate_private_key(ec.SECP256R1())
         subject = Subject(name).name()
-        builder = _certificate_builder(subject, subject, key, now, lifetime)
+        builder = _prepare_certificate(subject, subject, key, now, lifetime)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
-        return cls(_sign(builder, key, key))
+        return cls(_sign_certificate(builder, key, key))
 
     def signed(self, certificate: x509.Certificate) -> bool:
         """Whether the certificate was issued by this authority."""
@@ -109,7 +110,7 @@ class Authority:
     ) -> CertificatePair:
         """A client certificate; with `hosts` (names and addresses), also a server certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _certificate_builder(subject.name(), self._certificate.subject, key, now, lifetime)
+        builder = _prepare_certificate(subject.name(), self._certificate.subject, key, now, lifetime)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
@@ -118,7 +119,7 @@ class Authority:
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        return _sign(builder.add_extension(issuer, critical=False), key, self._key)
+        return _sign_certificate(builder.add_extension(issuer, critical=False), key, self._key)
 
 
 def generate_key() -> bytes:
@@ -132,7 +133,7 @@ def public_key_of(key: bytes) -> bytes:
     return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _certificate_builder(
+def _prepare_certificate(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, lifetime: timedelta
 ) -> x509.CertificateBuilder:
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -148,7 +149,9 @@ def _certificate_builder(
     )
 
 
-def _sign(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey) -> CertificatePair:
+def _sign_certificate(
+    builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey
+) -> CertificatePair:
     certificate = builder.sign(by, hashes.SHA256())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return CertificatePair(certificate.public_bytes(Encoding.PEM), private)
@@ -184,5 +187,4 @@ def _node_pattern_uris(certificate: x509.Certificate) -> list[str]:
     return names.get_values_for_type(x509.UniformResourceIdentifier)
 
 
-SERVER_NAME = "kubelet.pinnace"
 CLIENT = Subject("kube-apiserver-kubelet-client")

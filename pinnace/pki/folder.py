@@ -68,17 +68,17 @@ class PkiFolder:
         self._ca = ca
 
     def files(self, name: str) -> TlsFiles:
-        return TlsFiles(self._path(self._ca.name, "crt"), self._path(name, "crt"), self._path(name, "key"))
+        return TlsFiles(self._file_path(self._ca.name, "crt"), self._file_path(name, "crt"), self._file_path(name, "key"))
 
     def provide(self, wanted: Iterable[CertificateSpec], now: datetime) -> list[str]:
-        """Creates certificates that are missing, expiring or have another identity, and returns their names. The authority and
+        """Create certificates that are missing, expiring or have another identity, and return their names. The authority and
         the hosts of existing certificates are kept. Raises OSError, and ValueError for files that pinnace has not created.
         """
         _create_pair(self.path)
         with files.hold_file_lock(self.path / "lock"):
-            authority, made = self._authority(now), []
+            authority, made = self._ensure_authority(now), []
             for certificate_spec in wanted:
-                certificate = self._found(certificate_spec, authority)
+                certificate = self._find_certificate(certificate_spec, authority)
                 hosts = list(
                     dict.fromkeys(
                         (
@@ -93,13 +93,13 @@ class PkiFolder:
             return made
 
     def reissue(self, names: Iterable[str], now: datetime, lifetime: timedelta = LIFETIME) -> None:
-        """Replaces certificates and keys by new ones with the same subjects and hosts. Raises OSError, and ValueError for files
+        """Replace certificates and keys by new ones with the same subjects and hosts. Raises OSError, and ValueError for files
         that pinnace has not created.
         """
         with files.hold_file_lock(self.path / "lock"):
-            authority = self._authority(now)
+            authority = self._ensure_authority(now)
             for name in names:
-                certificate = x509.load_pem_x509_certificate(self._path(name, "crt").read_bytes())
+                certificate = x509.load_pem_x509_certificate(self._file_path(name, "crt").read_bytes())
                 pair = authority.issue(Subject.of(certificate), now, hosts=_certificate_hosts(certificate), lifetime=lifetime)
                 self._write(name, pair)
 
@@ -127,10 +127,10 @@ class PkiFolder:
 
     def signing_key_files(self) -> tuple[Path, Path]:
         """Return the file of the private key, and the file of all public keys."""
-        return self._path(ACCOUNT_KEY, "key"), self._path(ACCOUNT_KEY, "pub")
+        return self._file_path(ACCOUNT_KEY, "key"), self._file_path(ACCOUNT_KEY, "pub")
 
-    def _authority(self, now: datetime) -> Authority:
-        cert, key = self._path(self._ca.name, "crt"), self._path(self._ca.name, "key")
+    def _ensure_authority(self, now: datetime) -> Authority:
+        cert, key = self._file_path(self._ca.name, "crt"), self._file_path(self._ca.name, "key")
         if cert.exists():  # the creation of this authority was interrupted
             try:
                 return Authority(CertificatePair(cert.read_bytes(), key.read_bytes()))
@@ -140,9 +140,9 @@ class PkiFolder:
         self._write(self._ca.name, authority.pair)
         return authority
 
-    def _found(self, wanted: CertificateSpec, authority: Authority) -> x509.Certificate | None:
+    def _find_certificate(self, wanted: CertificateSpec, authority: Authority) -> x509.Certificate | None:
         """The existing authority's certificate with this subject."""
-        cert = self._path(wanted.name, "crt")
+        cert = self._file_path(wanted.name, "crt")
         if not cert.exists():
             return None
         try:
@@ -152,7 +152,7 @@ class PkiFolder:
         return certificate if authority.signed(certificate) and Subject.of(certificate) == wanted.subject else None
 
     def _will_do(self, found: x509.Certificate, hosts: Sequence[str], wanted: CertificateSpec, now: datetime) -> bool:
-        key = self._path(wanted.name, "key")
+        key = self._file_path(wanted.name, "key")
         return (
             key.exists()
             and _has_identity(key.read_bytes(), found)
@@ -161,12 +161,12 @@ class PkiFolder:
         )
 
     def _write(self, name: str, pair: CertificatePair) -> None:
-        """Writes the key first, so that readers of the new certificate find its key."""
-        _create_pair(self._path(name, "crt").parent)
-        write_atomically(self._path(name, "key"), pair.key, mode=0o600)
-        write_atomically(self._path(name, "crt"), pair.certificate, mode=0o644)
+        """Write the key first, so that readers of the new certificate find its key."""
+        _create_pair(self._file_path(name, "crt").parent)
+        write_atomically(self._file_path(name, "key"), pair.key, mode=0o600)
+        write_atomically(self._file_path(name, "crt"), pair.certificate, mode=0o644)
 
-    def _path(self, name: str, ending: str) -> Path:
+    def _file_path(self, name: str, ending: str) -> Path:
         return self.path / f"{name}.{ending}"
 
 
@@ -175,7 +175,7 @@ def _create_pair(folder: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
-    """Writes a file atomically."""
+    """Write a file atomically."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(descriptor, "wb") as file:

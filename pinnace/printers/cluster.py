@@ -17,6 +17,11 @@ from pinnace.printers.columns import NONE, Columns, format_age, format_time, is_
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _ROLE = "kubernetes.io/role"
+CUSTOM_RESOURCE_DEFINITIONS: Columns[CustomResourceDefinition] = Columns(
+    ("NAME", "CREATED AT"),
+    (),
+    lambda definition, now: (definition.metadata.name, format_time(definition.metadata.creationTimestamp)),
+)
 
 
 def node_row(node: Node, now: float) -> tuple[str, ...]:
@@ -228,9 +233,3 @@ def service_account_row(account: ServiceAccount, now: float) -> tuple[str, ...]:
 
 
 SERVICE_ACCOUNTS = Columns(headers=("NAME", "AGE"), wide=(), row=service_account_row)
-
-CUSTOM_RESOURCE_DEFINITIONS: Columns[CustomResourceDefinition] = Columns(
-    ("NAME", "CREATED AT"),
-    (),
-    lambda definition, now: (definition.metadata.name, format_time(definition.metadata.creationTimestamp)),
-)

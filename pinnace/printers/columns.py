@@ -16,6 +16,7 @@ from pinnace.api.selectors import from_message
 T = TypeVar("T", bound=Object)
 
 NONE = "<none>"
+WIDE = ("CONTAINERS", "IMAGES", "SELECTOR")
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,6 @@ def format_age(instant: Time | MicroTime, now: float) -> str:
 def format_time(instant: Time) -> str:
     """The instant, such as "2026-01-31T12:00:00Z"; "<unknown>" if it is not set."""
     return format_rfc3339(instant) if is_set(instant) else "<unknown>"
-
-
-WIDE = ("CONTAINERS", "IMAGES", "SELECTOR")
 
 
 def wide_cells(template: PodTemplateSpec, selector: LabelSelector) -> tuple[str, str, str]:

@@ -15,6 +15,8 @@ from pinnace.api.scalars import int_or_string, to_seconds
 from pinnace.printers.columns import NONE, WIDE, Columns, format_age, human_duration, is_set, wide_cells
 
 NODE_LOST = "NodeLost"
+_CONDITIONS = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
+NOT_APPLICABLE = "N/A"
 
 
 def pod_row(pod: Pod, now: float) -> tuple[str, ...]:
@@ -201,9 +203,6 @@ def controller_revision_row(revision: ControllerRevision, now: float) -> tuple[s
 CONTROLLER_REVISIONS = Columns(headers=("NAME", "CONTROLLER", "REVISION", "AGE"), wide=(), row=controller_revision_row)
 
 
-_CONDITIONS = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
-
-
 def job_row(job: Job, now: float) -> tuple[str, ...]:
     return (
         job.metadata.name,
@@ -247,9 +246,6 @@ def job_duration(job: Job, now: float) -> str:
         return ""
     end = to_seconds(job.status.completionTime) if is_set(job.status.completionTime) else now
     return human_duration(end - to_seconds(job.status.startTime))
-
-
-NOT_APPLICABLE = "N/A"
 
 
 def disruption_budget_row(budget: PodDisruptionBudget, now: float) -> tuple[str, ...]:

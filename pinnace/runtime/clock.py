@@ -7,6 +7,9 @@ import asyncio
 import time
 from typing import Protocol
 
+LATENESS = 2.0
+"""A step counts for at most this multiple of its length."""
+
 
 class Clock(Protocol):
     def monotonic(self) -> float:
@@ -32,10 +35,6 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
-
-
-LATENESS = 2.0
-"""A step counts for at most this multiple of its length."""
 
 
 class SilenceTimer:

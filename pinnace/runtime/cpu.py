@@ -13,6 +13,9 @@ PREEMPTIONS_WHEN_SHORT = 1000
 """Preemptions per second above which CPU time counts as short. On two busy cores, an API server is preempted 8,000 to 11,000
 times per second with 16 writing clients, and 1,000 times with one client, because its own threads compete (Linux 6.18, 2
 cores)."""
+log = logging.getLogger(__name__)
+INTERVAL = 0.25
+"""Seconds between two measurements."""
 
 
 def count_preemptions() -> int:
@@ -43,14 +46,10 @@ class CpuPressure:
         return self._count - count > PREEMPTIONS_WHEN_SHORT * (self._looked - looked)
 
 
-log = logging.getLogger(__name__)
-
 PIN_ABOVE, RELEASE_BELOW = 10_000, 5_000
 """Context switches per second. The process is pinned at PIN_ABOVE and released below RELEASE_BELOW. Measured on two processors:
 10,000 to 20,000 with 1,000 watchers, 15,000 to 26,000 with one create per call, at most 6,700 while thousands of pods are
 bound and started."""
-INTERVAL = 0.25
-"""Seconds between two measurements."""
 
 
 def count_context_switches() -> int:

@@ -14,6 +14,14 @@ from pinnace.runtime.http import parse_address
 from pinnace.runtime.tracing import Tracer, connect_tracer
 
 log = logging.getLogger(__name__)
+replica_name_option = click.option(
+    "--name", default=socket.gethostname, show_default="the host name", help="The name of this replica."
+)
+tracing_endpoint_option = click.option(
+    "--tracing-endpoint",
+    metavar="HOST:PORT",
+    help="Endpoint of an OTLP collector (gRPC without TLS) that traces are sent to.  [default: none]",
+)
 
 
 class ComponentCommand(click.Command):
@@ -79,16 +87,6 @@ def parse_address_option(text: str) -> tuple[str, int]:
         return parse_address(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-
-
-replica_name_option = click.option(
-    "--name", default=socket.gethostname, show_default="the host name", help="The name of this replica."
-)
-tracing_endpoint_option = click.option(
-    "--tracing-endpoint",
-    metavar="HOST:PORT",
-    help="Endpoint of an OTLP collector (gRPC without TLS) that traces are sent to.  [default: none]",
-)
 
 
 def connect_tracer_option(endpoint: str | None, component: str, name: str, *, per_million: int = 0) -> Tracer:

@@ -34,6 +34,19 @@ HANDSHAKE_TIMEOUT = 5.0
 """The maximum duration of a TLS handshake in seconds."""
 DESCRIPTOR_SHARE = 0.75
 """The share of the process's file descriptors for clients. The process uses the rest for its own files and connections."""
+RATE = 100.0
+BURST = 50
+MAX_DELAY = 10.0
+"""The maximum delay of a refusal in seconds."""
+MIN_DELAY = 0.001
+"""Seconds. Refusals with a shorter delay are sent at once."""
+MAX_WAITING = 8_000
+"""The maximum number of waiting calls. Each uses about 25 KB."""
+MAX_WAITING_BYTES = 64 << 20
+DEADLINE_MARGIN = 0.2
+"""Seconds before the deadline of a call by which its refusal is sent."""
+MAX_CALLERS = 1_000
+"""The maximum number of callers that are tracked without a waiting refusal."""
 
 
 def server_options(most: int, servers: int = 1, share: float = DESCRIPTOR_SHARE) -> tuple[tuple[str, int], ...]:
@@ -50,21 +63,6 @@ def server_options(most: int, servers: int = 1, share: float = DESCRIPTOR_SHARE)
         ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_TIMEOUT * 1000)),
         ("grpc.max_allowed_incoming_connections", max(1, most // servers)),
     )
-
-
-RATE = 100.0
-BURST = 50
-MAX_DELAY = 10.0
-"""The maximum delay of a refusal in seconds."""
-MIN_DELAY = 0.001
-"""Seconds. Refusals with a shorter delay are sent at once."""
-MAX_WAITING = 8_000
-"""The maximum number of waiting calls. Each uses about 25 KB."""
-MAX_WAITING_BYTES = 64 << 20
-DEADLINE_MARGIN = 0.2
-"""Seconds before the deadline of a call by which its refusal is sent."""
-MAX_CALLERS = 1_000
-"""The maximum number of callers that are tracked without a waiting refusal."""
 
 
 class RefusalPacer:

@@ -84,7 +84,7 @@ class StatusServer:
         self._server.server_close()
 
 
-def _shutdown() -> str:
+def _check_not_stopping() -> str:
     return "the process is stopping"
 
 
@@ -128,20 +128,20 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.split("?")[0]
         if path == "/metrics":
-            self._answer(200, b"".join(map(generate_latest, self.registries)), CONTENT_TYPE_LATEST)
+            self._send_answer(200, b"".join(map(generate_latest, self.registries)), CONTENT_TYPE_LATEST)
         elif path == "/livez":
-            self._verdict({})
+            self._serve_checks({})
         elif path in ("/readyz", "/healthz"):
-            self._verdict({**self.ready, SHUTDOWN: _shutdown} if stopping.is_set() else self.ready)
+            self._serve_checks({**self.ready, SHUTDOWN: _check_not_stopping} if stopping.is_set() else self.ready)
         elif path in self.pages:
-            self._page(self.pages[path])
+            self._serve_page(self.pages[path])
         else:
-            self._answer(404, f"not found; paths: {', '.join(('/metrics', '/livez', '/readyz', *self.pages))}\n".encode())
+            self._send_answer(404, f"not found; paths: {', '.join(('/metrics', '/livez', '/readyz', *self.pages))}\n".encode())
 
-    def _page(self, page: Page) -> None:
+    def _serve_page(self, page: Page) -> None:
         result = self._ask(page)
         if result is not None:
-            self._answer(200, json.dumps(result).encode(), "application/json")
+            self._send_answer(200, json.dumps(result).encode(), "application/json")
 
     def _ask(self, question: Callable[[], T]) -> T | None:
         """Call `question` on the event loop. If the event loop does not respond, send status 503 and return None."""
@@ -159,18 +159,18 @@ class _Handler(BaseHTTPRequestHandler):
             if answer.done() or not answer.cancel():
                 return answer.result()
         where = describe_stall(self.loop)
-        self._answer(503, f"[-] event loop: no answer{f'; {where}' if where else ''}\n".encode())
+        self._send_answer(503, f"[-] event loop: no answer{f'; {where}' if where else ''}\n".encode())
         return None
 
-    def _verdict(self, checks: Mapping[str, Check]) -> None:
+    def _serve_checks(self, checks: Mapping[str, Check]) -> None:
         results = self._ask(lambda: {name: check() for name, check in checks.items()})
         if results is None:
             return
         lines = [f"[{'-' if wrong else '+'}] {name}: {wrong or 'ok'}\n" for name, wrong in results.items()]
         bad = any(results.values())
-        self._answer(503 if bad else 200, ("".join(lines) + ("not ready\n" if bad else "ok\n")).encode())
+        self._send_answer(503 if bad else 200, ("".join(lines) + ("not ready\n" if bad else "ok\n")).encode())
 
-    def _answer(self, code: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+    def _send_answer(self, code: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
         self.send_response(code)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))

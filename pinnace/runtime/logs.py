@@ -30,6 +30,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transf
 
 EVENTS: "dict[str, type[LogEvent]]" = {}
 """All event classes by name."""
+Format = Literal["text", "json"]
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""The ID of the call that the current task serves, or "". Tasks that it starts inherit the ID."""
+_ESCAPED = {number: repr(chr(number))[1:-1] for number in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
+"""Control characters and line separators, which are escaped as in Python strings."""
 
 
 @dataclass_transform(frozen_default=True, eq_default=True)
@@ -334,15 +339,6 @@ def _decode_log_event(name: str, values: Mapping[str, Any]) -> LogEvent | None:
     if (kind := EVENTS.get(name)) is None:
         return None
     return kind(**{field: value for field, value in values.items() if field in kind.fields})  # a newer version may add fields
-
-
-Format = Literal["text", "json"]
-
-request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""The ID of the call that the current task serves, or "". Tasks that it starts inherit the ID."""
-
-_ESCAPED = {number: repr(chr(number))[1:-1] for number in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
-"""Control characters and line separators, which are escaped as in Python strings."""
 
 
 class _TextFormatter(logging.Formatter):

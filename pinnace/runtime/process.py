@@ -32,6 +32,8 @@ spent a quarter of their CPU time on traversing them, so full collections are ra
 the other collections: traversing a million objects took 500 ms, in several processes at once while a cluster was filled, and
 leaders and nodes were considered dead. The first threshold bounds the frequent pauses: gRPC leaves a cycle of five objects per
 call, and the collection after 2,700 calls took 20 ms. It occurred once per second under load and affected 2% of all gets."""
+MAX_LINE = 1 << 20
+Handler = Callable[..., Awaitable[Any]]
 
 
 class FatalError(Exception):
@@ -47,7 +49,7 @@ def run_component(
     blame: Blame | None = None,
 ) -> int:
     """Run `main(stop)` on a new event loop, which is created by `new_loop` or by asyncio. The first SIGTERM or SIGINT sets
-    `stop`. `main` is cancelled if it does not return within `grace` seconds or before a second signal. Returns the exit code: 0
+    `stop`. `main` is cancelled if it does not return within `grace` seconds or before a second signal. Return the exit code: 0
     if `main` returned, 1 if it failed or was cancelled.
 
     Two watchdogs observe the event loop: pinnace/runtime/steps.py measures its steps, and pinnace/runtime/stalls.py interrupts
@@ -170,7 +172,7 @@ async def _cancel_remaining(code: int) -> None:
     if left:
         _, left = await asyncio.wait(left, timeout=1.0)
     if left:
-        names = ", ".join(sorted(task.get_coro().__qualname__ for task in left)[:5])  # type: ignore[union-attr]
+        names = ", ".join(sorted(task.get_coro().__qualname__ for task in left)[:5])  # type: ignore[union-attr]  # tasks of coroutines only
         log.error("%d tasks ignore their cancellation: %s; exiting", len(left), names)
         logging.shutdown()
         os._exit(code)
@@ -194,18 +196,12 @@ async def _wait_first(task: asyncio.Future[None], event: asyncio.Event, timeout:
     waiting.cancel()
 
 
-MAX_LINE = 1 << 20
-
-
 class RequestRefused(Exception):
     """A request that cannot be executed. The message is returned as the error."""
 
 
-Handler = Callable[..., Awaitable[Any]]
-
-
 async def serve_requests(handlers: Mapping[str, Handler]) -> None:
-    """Execute requests from stdin, one JSON object per line, in order. Write one JSON object per request to stdout. Returns at
+    """Execute requests from stdin, one JSON object per line, in order. Write one JSON object per request to stdout. Return at
     the end of stdin, so the process does not outlive its parent. A handler receives the other fields of the request as keyword
     arguments.
 

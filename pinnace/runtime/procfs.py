@@ -153,7 +153,7 @@ def read_usage(process: ProcessIdentity) -> ProcessUsage | None:
     if not fields or int(fields[_STARTED]) != process.started:
         return None
     return ProcessUsage(
-        (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS, _megabytes(status, "VmHWM"), _megabytes(status, "VmRSS")
+        (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS, _read_megabytes(status, "VmHWM"), _read_megabytes(status, "VmRSS")
     )
 
 
@@ -175,10 +175,10 @@ def read_process_table() -> dict[int, ProcessEntry]:
     """Return all processes by pid. Zombies are included, so that their CPU time does not disappear from the totals. Takes about
     60 us per process."""
     pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    return {pid: _entry(pid, fields) for pid in pids if (fields := _stat_fields(pid))}
+    return {pid: _build_entry(pid, fields) for pid in pids if (fields := _stat_fields(pid))}
 
 
-def _entry(pid: int, fields: Sequence[str]) -> ProcessEntry:
+def _build_entry(pid: int, fields: Sequence[str]) -> ProcessEntry:
     def seconds(first: int, second: int) -> float:
         return (int(fields[first]) + int(fields[second])) / _TICKS
 
@@ -188,7 +188,7 @@ def _entry(pid: int, fields: Sequence[str]) -> ProcessEntry:
     )  # fmt: skip
 
 
-def _megabytes(status: str, name: str) -> float:
+def _read_megabytes(status: str, name: str) -> float:
     """Return a field of /proc/<pid>/status, which is in KiB, in MB."""
     return next((int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{name}:")), 0) * 1024 / 1e6
 

@@ -46,6 +46,7 @@ SIGNAL = signal.SIGURG
 """Ignored by default, and not used by any of the libraries."""
 _LINES = 12
 """The number of stack lines in the log."""
+_watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatchdog]" = WeakKeyDictionary()
 
 
 class Stalled(BaseException):
@@ -98,14 +99,14 @@ class LoopWatchdog:
         return f"stalled for {self._silent:.1f} s{self._told}" if self._silent >= self._stall else None
 
     def start(self) -> None:
-        self._before = signal.signal(SIGNAL, self._interrupted)
+        self._before = signal.signal(SIGNAL, self._handle_signal)
         _watches[self._loop] = self
         self._thread.start()
 
     def stop(self) -> None:
         self._stopped.set()
         self._thread.join(2 * self._step)
-        signal.signal(SIGNAL, self._before if self._before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
+        signal.signal(SIGNAL, self._before if self._before is not None else signal.SIG_DFL)  # type: ignore[arg-type]  # a handler that `signal` has returned
         _watches.pop(self._loop, None)
 
     def _run(self) -> None:
@@ -120,7 +121,7 @@ class LoopWatchdog:
                 self._silent, self._patience, self._told, self._interrupting = 0.0, self._stall, "", False
                 self._asked += 1
                 try:
-                    self._loop.call_soon_threadsafe(self._answer, self._asked)
+                    self._loop.call_soon_threadsafe(self._note_answer, self._asked)
                 except RuntimeError:  # the loop is closed
                     return
                 continue
@@ -128,7 +129,7 @@ class LoopWatchdog:
             if self._silent >= self._patience:
                 self._act()
 
-    def _answer(self, number: int) -> None:
+    def _note_answer(self, number: int) -> None:
         self._answered = number
 
     def _act(self) -> None:
@@ -152,8 +153,8 @@ class LoopWatchdog:
         self._interrupting = True
         signal.pthread_kill(self._main or 0, SIGNAL)
 
-    def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        """The handler of SIGNAL. Runs on the main thread."""
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
+        """Handle SIGNAL, on the main thread."""
         if not self._interrupting:
             return
         culprit = self._blame(frame)
@@ -161,9 +162,6 @@ class LoopWatchdog:
             self._interrupting = False
             self._patience = self._silent + self._stall / 2  # restart the timer for the code that runs next
             raise Stalled(f"the code blocked the event loop for {self._silent:.1f} s")
-
-
-_watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatchdog]" = WeakKeyDictionary()
 
 
 def describe_stall(loop: asyncio.AbstractEventLoop) -> str | None:

@@ -144,12 +144,12 @@ class StepMonitor:
 
     def start(self) -> None:
         LONGEST.set_function(lambda: max(self._current, self._previous))
-        gc.callbacks.append(self._collect)
+        gc.callbacks.append(self._observe_collection)
         self._wait(monotonic(), thread_time(), PERIOD)
         self._thread.start()
 
     def stop(self) -> None:
-        gc.callbacks.remove(self._collect)
+        gc.callbacks.remove(self._observe_collection)
         if self._timer is not None:
             self._timer.cancel()
         self._stopped.set()
@@ -178,7 +178,7 @@ class StepMonitor:
         idle = cpu - self._cpu < IDLE * (now - self._began)
         self._wait(now, cpu, IDLE_PERIOD if idle else PERIOD)
 
-    def _collect(self, phase: str, info: Mapping[str, int]) -> None:
+    def _observe_collection(self, phase: str, info: Mapping[str, int]) -> None:
         """Called by the garbage collector, in any thread."""
         if info["generation"] and threading.get_ident() == self._ident:
             if phase == "start":

@@ -8,6 +8,13 @@ from typing import Any, TypeVar
 
 from pinnace.runtime.clock import Clock
 
+A = TypeVar("A")
+B = TypeVar("B")
+SLICE = 0.005
+"""The length of a time slice in seconds."""
+YIELDS = 5
+"""The number of event loop iterations to yield. gRPC needs this many to deliver a call. An idle iteration takes 11 us."""
+
 
 class CallCancelled(Exception):
     """The call was cancelled, but not the task that awaits it."""
@@ -55,15 +62,6 @@ async def run_until_first(*contenders: Coroutine[Any, Any, Any]) -> None:
         task.result()
 
 
-A = TypeVar("A")
-B = TypeVar("B")
-
-SLICE = 0.005
-"""The length of a time slice in seconds."""
-YIELDS = 5
-"""The number of event loop iterations to yield. gRPC needs this many to deliver a call. An idle iteration takes 11 us."""
-
-
 class TimeSlice:
     """A time slice of one computation, or of several that share it."""
 
@@ -104,7 +102,7 @@ class DeadlineTimer:
         if deadline < self._next:
             self.close()
             self._next = deadline
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._fire)
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._expire_and_rearm)
 
     def close(self) -> None:
         """Forget all deadlines."""
@@ -112,6 +110,6 @@ class DeadlineTimer:
             self._timer.cancel()
         self._next, self._timer = math.inf, None
 
-    def _fire(self) -> None:
+    def _expire_and_rearm(self) -> None:
         self._next, self._timer = math.inf, None
         self.add(self._expire(asyncio.get_running_loop().time()))

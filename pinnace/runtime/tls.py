@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
 """The state of the files. It changes if a file is replaced, written or made readable. None represents a missing file."""
+REPLACEMENT_TIMEOUT = 5.0
+"""Seconds within which a certificate and its key must be replaced. They are separate files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,6 @@ class TlsFiles:
         other = isinstance(met, ssl.SSLError) and met.reason == "KEY_VALUES_MISMATCH"
         kind = f"the key of {self.cert}" if other else "a PEM private key without a passphrase"
         return UnusableFile(self.key or self.ca, f"not {kind}")
-
-
-REPLACEMENT_TIMEOUT = 5.0
-"""Seconds within which a certificate and its key must be replaced. They are separate files."""
 
 
 class ReloadingCredentials:

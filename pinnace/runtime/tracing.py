@@ -23,6 +23,7 @@ SAMPLED = "-01"
 """The suffix of a sampled traceparent."""
 
 _SOUND = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_NOTHING = nullcontext()
 
 
 def trace_metadata(environment: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -83,7 +84,6 @@ class NoTracer:
         return
 
 
-_NOTHING = nullcontext()
 NO_TRACER = NoTracer()
 
 

@@ -57,10 +57,10 @@ class PinnaceCluster:
         return cls(server=answer["server"], processes=answer["processes"], **paths)
 
     def request(self, method: str, path: str, body: Any = None, *, content_type: str = JSON, **query: Any) -> Any:
-        """Call the API: `request("GET", "/api/v1/pods", labelSelector="app=web")`. Returns the object. Raises KubernetesError,
+        """Call the API: `request("GET", "/api/v1/pods", labelSelector="app=web")`. Return the object. Raises KubernetesError,
         and OSError if there is no answer in time."""
         host = urlsplit(self.server)
-        connection = HTTPSConnection(host.hostname or "", host.port, timeout=TIMEOUT, context=self._tls())
+        connection = HTTPSConnection(host.hostname or "", host.port, timeout=TIMEOUT, context=self._create_tls_context())
         try:
             connection.request(
                 method,
@@ -164,7 +164,7 @@ class PinnaceCluster:
         scope = f"/namespaces/{thing['metadata'].get('namespace', namespace)}" if resource["namespaced"] else ""
         return f"{group}{scope}/{resource['name']}"
 
-    def _tls(self) -> ssl.SSLContext:
+    def _create_tls_context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.ca))
         context.load_cert_chain(self.cert, self.key)
         return context

@@ -72,7 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("pinnace_timeout", "Seconds for the start", default="60")
 
 
-def _option(config: pytest.Config, name: str) -> Any:
+def _read_option(config: pytest.Config, name: str) -> Any:
     """The value of the command line, or of the configuration file."""
     value = config.getoption(name)
     return config.getini(name) if value is None else value
@@ -82,14 +82,14 @@ def read_options(config: pytest.Config) -> "ClusterOptions":
     """Return the options of the cluster. Raises pytest.UsageError."""
     from pinnace.testing.sessions import ClusterOptions
 
-    base = _option(config, "pinnace_data_dir")
+    base = _read_option(config, "pinnace_data_dir")
     try:
-        nodes, timeout = int(_option(config, "pinnace_nodes")), float(_option(config, "pinnace_timeout"))
+        nodes, timeout = int(_read_option(config, "pinnace_nodes")), float(_read_option(config, "pinnace_timeout"))
     except ValueError as error:
         raise pytest.UsageError(f"pinnace_nodes and pinnace_timeout are numbers: {error}") from None
     if nodes < 1:
         raise pytest.UsageError(f"pinnace_nodes is {nodes}: a cluster has 1 node or more")
-    runtime = _option(config, "pinnace_runtime")
+    runtime = _read_option(config, "pinnace_runtime")
     if runtime not in ("fake", "process"):
         raise pytest.UsageError(f'pinnace_runtime is "{runtime}": use fake or process')
     return ClusterOptions(nodes, runtime, (config.rootpath / base).resolve() if base else None, timeout)
@@ -174,7 +174,7 @@ def _open_session(config: pytest.Config) -> "tuple[ClusterSession, bool]":
 
 
 def _end_session(config: pytest.Config, session: "ClusterSession", *, failed: bool) -> None:
-    if not failed or not _option(config, "pinnace_keep_on_failure"):
+    if not failed or not _read_option(config, "pinnace_keep_on_failure"):
         session.stop()
         return
     session.keep()
@@ -253,7 +253,7 @@ class _XdistController:
         from pinnace.testing import sessions
 
         config = node.config
-        if _option(config, "pinnace_shared"):
+        if _read_option(config, "pinnace_shared"):
             if _shared_folder not in config.stash:
                 config.stash[_shared_folder] = sessions.new_folder(read_options(config).base)
             node.workerinput[SHARED] = str(config.stash[_shared_folder])

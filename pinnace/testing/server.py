@@ -54,7 +54,7 @@ def main() -> None:
 
 
 async def serve(cluster: Cluster, folder: Path, owner: int, timeout: float) -> int:
-    """Run the cluster until it is no longer needed. Returns the exit code."""
+    """Run the cluster until it is no longer needed. Return the exit code."""
     loop, state_file = asyncio.get_running_loop(), folder / CLUSTER / FILE
     ended, kept = asyncio.Event(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
@@ -95,7 +95,7 @@ async def serve(cluster: Cluster, folder: Path, owner: int, timeout: float) -> i
 
 
 def describe_cluster(cluster: Cluster) -> dict[str, Any]:
-    """Return what a test needs to know of a running cluster."""
+    """Return the description of a running cluster that a test needs."""
     tls, path = cluster.tls, cluster.folder.path
     return {
         "pid": os.getpid(), "server": f"https://{cluster.gateway}",

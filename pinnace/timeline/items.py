@@ -106,7 +106,7 @@ class ItemLog:
             if item[0] == "t":
                 self.last_term = self.last
         while len(self._items) > self._limit:
-            self._fold(self._items.popleft())
+            self._fold_into_base(self._items.popleft())
 
     def base(self) -> list[TimelineItem]:
         return list(self._base.values())
@@ -121,7 +121,7 @@ class ItemLog:
     def all_items(self) -> list[TimelineItem]:
         return list(self._items)
 
-    def _fold(self, item: TimelineItem) -> None:
+    def _fold_into_base(self, item: TimelineItem) -> None:
         key = item_subject(item)
         self._base.pop(key, None)
         if not _is_over(item):
@@ -228,10 +228,10 @@ class RecordTranslator:
     def translate_record(self, record: Record) -> Iterator[TimelineItem]:
         """The items of one record."""
         if isinstance(record, StoredChange):
-            yield from self._stored(record)
+            yield from self._translate_change(record)
         elif isinstance(record, FaultRecord):
             if record.fired:
-                yield self._fault(record)
+                yield self._translate_fault(record)
         elif isinstance(record, RunPhase):
             yield self.create_mark(f"phase/{record.name}", record.at + self._offset, "run", "phase", record.name)
         elif isinstance(record, ProcessState):
@@ -258,54 +258,54 @@ class RecordTranslator:
         """A mark. Marks with equal names replace each other."""
         number = self._marks.get(name)
         if number is None:
-            number = self._marks[name] = self._number("m")
+            number = self._marks[name] = self._next_number("m")
         return ["m", t, revision, number, lane, kind, text, ended, count]
 
     def leader(self, election: str) -> str:
         """The holder of an election; "" without one."""
-        current = self._current(election)
+        current = self._current_token(election)
         return self._terms[election][current].holder if current else ""
 
     def translate_verdicts(self, t: float, verdicts: Iterable[Verdict]) -> Iterator[TimelineItem]:
         for verdict in verdicts:
             yield ["v", t, 0, verdict.name, verdict.status, verdict.statement, verdict.count]
 
-    def _stored(self, record: StoredChange) -> Iterator[TimelineItem]:
+    def _translate_change(self, record: StoredChange) -> Iterator[TimelineItem]:
         key, t = record.key, record.at + self._offset
         self._start = self._start or t
         if key.startswith(PODS.prefix):
-            yield from self._pod(record, t)
+            yield from self._translate_pod(record, t)
         elif key.startswith(NODES.prefix):
-            yield from self._node(record, t)
+            yield from self._translate_node(record, t)
         elif key.startswith(TERMS_PREFIX):
-            yield from self._term(record)
+            yield from self._translate_term(record)
         else:
             if key.startswith(ELECTIONS_PREFIX):
-                yield from self._election(record, t)
+                yield from self._translate_election(record, t)
             elif key.startswith(CANDIDATES_PREFIX):
-                yield self._candidate(record, t)
+                yield self._candidate_item(record, t)
             elif isinstance(record.facts, FencedFacts):
-                yield self._refused(record, record.facts, t)
+                yield self._refused_mark(record, record.facts, t)
             yield ["k", t, record.revision, key, "put" if record.create_revision else "delete", record.lease]
 
-    def _refused(self, record: StoredChange, facts: FencedFacts, t: float) -> TimelineItem:
+    def _refused_mark(self, record: StoredChange, facts: FencedFacts, t: float) -> TimelineItem:
         began = self._fenced.setdefault(record.key, t)
         text = facts.message
         if facts.count and facts.token:
             writes = "1 write" if facts.count == 1 else f"{facts.count} writes"
-            current = self._current(SCHEDULER_ELECTION)
+            current = self._current_token(SCHEDULER_ELECTION)
             now = f"the current token is {current}" if current else "no candidate leads"
             verb = "was" if facts.count == 1 else "were"
             text = f"{writes} with the old token {facts.token} {verb} refused by the fence; {now}"
         revision, count = record.revision, max(1, facts.count)
         return self.create_mark(record.key, began, facts.reporter, "fenced", text, revision=revision, count=count)
 
-    def _pod(self, record: StoredChange, t: float) -> Iterator[TimelineItem]:
+    def _translate_pod(self, record: StoredChange, t: float) -> Iterator[TimelineItem]:
         key = record.key.removeprefix(PODS.prefix)
         number, facts = self._pods.get(key), record.facts
         is_first = number is None
         if number is None:
-            number = self._pods[key] = self._number("p")
+            number = self._pods[key] = self._next_number("p")
         if not isinstance(facts, PodFacts):
             del self._pods[key]
             yield ["p", t, record.revision, number, key, "deleted", *self._pod_nodes.pop(key, (-1, 0, 0)), t]
@@ -320,7 +320,7 @@ class RecordTranslator:
         changed = float(facts.changed) if is_first and facts.changed < t - CLOCK_TOLERANCE else t
         yield ["p", t, record.revision, number, key, _pod_phase(facts), *self._pod_nodes[key], changed]
         if is_first and facts.owner and not facts.terminating:
-            yield from self._replacement(f"{key.partition('/')[0]}/{facts.owner}", key)
+            yield from self._replacement_item(f"{key.partition('/')[0]}/{facts.owner}", key)
         elif not is_first and facts.disruption and key not in self._evicted:
             yield self._evict(key, facts, t)
 
@@ -336,7 +336,7 @@ class RecordTranslator:
             self._owed[f"{key.partition('/')[0]}/{facts.owner}"].append(eviction)
         return self._eviction_mark(eviction)
 
-    def _replacement(self, owner: str, key: str) -> Iterator[TimelineItem]:
+    def _replacement_item(self, owner: str, key: str) -> Iterator[TimelineItem]:
         """`owner`: with its namespace."""
         if (owed := self._owed.get(owner)) is None:
             return
@@ -349,7 +349,7 @@ class RecordTranslator:
     def _eviction_mark(self, eviction: _Eviction) -> TimelineItem:
         return self.create_mark(eviction.name, eviction.began, NODES_LANE, "evicted", eviction.text, count=len(eviction.pods))
 
-    def _node(self, record: StoredChange, t: float) -> Iterator[TimelineItem]:
+    def _translate_node(self, record: StoredChange, t: float) -> Iterator[TimelineItem]:
         name = record.key.removeprefix(NODES.prefix)
         number, facts = self._node_id(name), record.facts
         if not isinstance(facts, NodeFacts):
@@ -373,14 +373,14 @@ class RecordTranslator:
         text = f"{node if count == 1 else f'{count} nodes'} {what}"
         return self.create_mark(burst.name, burst.began, NODES_LANE, "taint", text, count=count)
 
-    def _current(self, election: str) -> int:
+    def _current_token(self, election: str) -> int:
         """The token of the current term; 0 without one."""
         token, term = next(reversed(self._terms[election].items()), (0, None))
         return token if term is not None and term.ended is None else 0
 
-    def _election(self, record: StoredChange, t: float) -> Iterator[TimelineItem]:
+    def _translate_election(self, record: StoredChange, t: float) -> Iterator[TimelineItem]:
         election = record.key.removeprefix(ELECTIONS_PREFIX)
-        terms, current, facts = self._terms[election], self._current(election), record.facts
+        terms, current, facts = self._terms[election], self._current_token(election), record.facts
         token = record.create_revision
         if current and current != token:
             terms[current].ended = t
@@ -394,7 +394,7 @@ class RecordTranslator:
         while len(terms) > MAX_TERMS:
             del terms[next(iter(terms))]
 
-    def _term(self, record: StoredChange) -> Iterator[TimelineItem]:
+    def _translate_term(self, record: StoredChange) -> Iterator[TimelineItem]:
         """The term as the API server recorded it after its end, with the reason and times. The next term then has a gap."""
         facts = record.facts
         election, _, number = record.key.removeprefix(TERMS_PREFIX).partition("/")
@@ -421,12 +421,12 @@ class RecordTranslator:
         gap, outage = (end.gap(term.elected), end.outage(term.elected)) if end is not None else (None, None)
         return ["t", term.began, revision, election, token, term.holder, term.ended, term.reason, gap, outage]
 
-    def _candidate(self, record: StoredChange, t: float) -> TimelineItem:
+    def _candidate_item(self, record: StoredChange, t: float) -> TimelineItem:
         election, _, session = record.key.removeprefix(CANDIDATES_PREFIX).partition("/")
         holder = record.facts.holder if isinstance(record.facts, CandidateFacts) else ""
         return ["c", t, record.revision, election, session, holder]
 
-    def _fault(self, record: FaultRecord) -> TimelineItem:
+    def _translate_fault(self, record: FaultRecord) -> TimelineItem:
         began = record.began + self._offset
         ended = record.ended + self._offset if record.ended is not None else None
         text = f"{record.name} {record.details}".strip()
@@ -445,10 +445,10 @@ class RecordTranslator:
     def _node_id(self, name: str) -> int:
         number = self._nodes.get(name)
         if number is None:
-            number = self._nodes[name] = self._number("n")
+            number = self._nodes[name] = self._next_number("n")
         return number
 
-    def _number(self, kind: str) -> int:
+    def _next_number(self, kind: str) -> int:
         number = self._ids[kind]
         self._ids[kind] = number + 1
         return number

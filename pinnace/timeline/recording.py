@@ -36,7 +36,7 @@ MAX_ITEMS = 400_000
 
 
 async def record_cluster(reader: KeyReader, path: Path, what: str) -> AsyncGenerator[int, None]:
-    """Record a live cluster until closed. Yields the number of recorded changes now and then. Raises ApiError, OSError."""
+    """Record a live cluster until closed. Yield the number of recorded changes now and then. Raises ApiError, OSError."""
     count = 0
     with path.open("x", encoding="utf-8") as file:
         file.write(encode_record(RunInfo(started=time.time(), what=what, at=time.monotonic())))
@@ -75,7 +75,7 @@ class RecordedSource:
         run = next((item for item in records if isinstance(item, RunInfo)), None)
         self.title = title or (run.what if run else "") or ", ".join(path.name for path in paths)
         self.log = ItemLog(MAX_ITEMS)
-        self.log.extend(sorted(_with_final_terms(_items(records, run, check)), key=item_time))
+        self.log.extend(sorted(_with_final_terms(_translate_records(records, run, check)), key=item_time))
         self._stored = [item for item in records if isinstance(item, StoredChange) and (item.value or not item.create_revision)]
         self.has_values = any(item.value for item in self._stored)
 
@@ -116,7 +116,7 @@ def _with_final_terms(items: Iterable[TimelineItem]) -> Iterator[TimelineItem]:
             yield term
 
 
-def _items(records: Iterable[Record], run: RunInfo | None, check: HistoryCheck | None) -> Iterator[TimelineItem]:
+def _translate_records(records: Iterable[Record], run: RunInfo | None, check: HistoryCheck | None) -> Iterator[TimelineItem]:
     records = list(records)
     first = next((record.at for record in records if isinstance(record, StoredChange)), 0.0)
     translator = RecordTranslator(run.started - (run.at or first) if run else 0.0)

@@ -42,7 +42,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.timeline.source import DecisionError, TimelineSource
 from pinnace.timeline.trace import build_trace
 
@@ -82,6 +82,7 @@ HEADERS = {
 }
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 MODULES = ("app.js", "model.js", "lanes.js", "nodes.js", "panels.js", "curves.js", "session.js", "vendor.js", "uplot.js")
+PERMISSION_INTERVAL = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,6 @@ class ViewerSessions:
 
 PermissionCheck = Callable[[Viewer], Awaitable[bool]]
 """Whether a viewer may see the timeline, asked whenever a stream is opened and every PERMISSION_INTERVAL seconds."""
-PERMISSION_INTERVAL = 30.0
 
 
 async def permit_all(viewer: Viewer) -> bool:
@@ -221,17 +221,17 @@ class TimelineSite:
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=64 << 10)
-        app.router.add_get("/", self._page)
-        app.router.add_get("/static/{name}", self._static)
-        app.router.add_post("/api/login", self._login)
-        app.router.add_get("/api/session", self._session)
+        app.router.add_get("/", self._serve_page)
+        app.router.add_get("/static/{name}", self._serve_static)
+        app.router.add_post("/api/login", self._serve_login)
+        app.router.add_get("/api/session", self._serve_session)
         app.router.add_get("/api/stream", self._stream)
-        app.router.add_get("/api/decision", self._decision)
-        app.router.add_get("/api/keys", self._keys)
-        app.router.add_get("/api/export", self._export)
-        app.router.add_get("/api/trace", self._trace)
-        app.router.add_post("/api/action", self._action)
-        app.on_response_prepare.append(_protect)
+        app.router.add_get("/api/decision", self._serve_decision)
+        app.router.add_get("/api/keys", self._serve_keys)
+        app.router.add_get("/api/export", self._serve_export)
+        app.router.add_get("/api/trace", self._serve_trace)
+        app.router.add_post("/api/action", self._serve_action)
+        app.on_response_prepare.append(_set_security_headers)
         return app
 
     async def run(self) -> None:
@@ -261,17 +261,17 @@ class TimelineSite:
                 async with asyncio.timeout(FRAME_INTERVAL - TERM_DELAY):
                     await self._source.wait_for_term(sent)
 
-    def _viewer(self, request: web.Request) -> Viewer:
+    def _require_viewer(self, request: web.Request) -> Viewer:
         authorization = request.headers.get("Authorization", "")
         viewer = self._sessions.find_viewer(authorization.removeprefix(BEARER)) if authorization.startswith(BEARER) else None
         if viewer is None:
             raise web.HTTPUnauthorized(text="This page has no session, or it has expired. Run `pinnace ui` for a new link.\n")
         return viewer
 
-    async def _page(self, request: web.Request) -> web.StreamResponse:
-        return self._file("index.html")
+    async def _serve_page(self, request: web.Request) -> web.StreamResponse:
+        return self._file_response("index.html")
 
-    async def _login(self, request: web.Request) -> web.StreamResponse:
+    async def _serve_login(self, request: web.Request) -> web.StreamResponse:
         try:
             token = str((await request.json())["token"])
         except (ValueError, KeyError, TypeError):
@@ -281,18 +281,18 @@ class TimelineSite:
             raise web.HTTPUnauthorized(text="This link was used before, or has expired. Run `pinnace ui` for a new one.\n")
         return web.json_response({"session": session}, headers={"Cache-Control": "no-store"})
 
-    async def _static(self, request: web.Request) -> web.StreamResponse:
+    async def _serve_static(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
         if name not in self._files:
             raise web.HTTPNotFound
-        return self._file(name)
+        return self._file_response(name)
 
-    def _file(self, name: str) -> web.Response:
+    def _file_response(self, name: str) -> web.Response:
         kind = _TYPES[name.rpartition(".")[2]]
         return web.Response(body=self._files[name], content_type=kind, charset="utf-8", headers={"Cache-Control": "no-cache"})
 
-    async def _session(self, request: web.Request) -> web.StreamResponse:
-        viewer = self._viewer(request)
+    async def _serve_session(self, request: web.Request) -> web.StreamResponse:
+        viewer = self._require_viewer(request)
         result = {
             "title": self._source.title,
             "live": self._source.live,
@@ -303,12 +303,12 @@ class TimelineSite:
         return web.json_response(result)
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        viewer = self._viewer(request)
+        viewer = self._require_viewer(request)
         await self._require(viewer)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         last = request.headers.get("Last-Event-ID", "")
-        after = natural(last)
+        after = parse_natural(last)
         items = self._source.log.items_after(after) if after is not None else None
         sequence = self._source.log.last
         first = self._reset() if items is None else encode_sse_event("frame", sequence, {"items": items, "now": time.time()})
@@ -359,9 +359,9 @@ class TimelineSite:
         result = {"base": source.base(), "items": source.all_items(), "now": time.time()}
         return encode_sse_event("reset", source.last, result)
 
-    async def _decision(self, request: web.Request) -> web.StreamResponse:
-        await self._require(self._viewer(request))
-        pod, revision = request.query.get("pod", ""), natural(request.query.get("revision", "0"))
+    async def _serve_decision(self, request: web.Request) -> web.StreamResponse:
+        await self._require(self._require_viewer(request))
+        pod, revision = request.query.get("pod", ""), parse_natural(request.query.get("revision", "0"))
         if "/" not in pod or pod.startswith("-") or revision is None:
             raise web.HTTPBadRequest(text="expected pod=NAMESPACE/NAME and revision=NUMBER\n")
         try:
@@ -369,29 +369,29 @@ class TimelineSite:
         except DecisionError as error:
             return web.json_response({"error": str(error)}, status=409)
 
-    async def _keys(self, request: web.Request) -> web.StreamResponse:
-        await self._require(self._viewer(request))
+    async def _serve_keys(self, request: web.Request) -> web.StreamResponse:
+        await self._require(self._require_viewer(request))
         try:
             return web.json_response(await self._source.keys(request.query.get("prefix", ""), request.query.get("after", "")))
         except DecisionError as error:
             return web.json_response({"error": str(error)}, status=409)
 
-    async def _export(self, request: web.Request) -> web.StreamResponse:
+    async def _serve_export(self, request: web.Request) -> web.StreamResponse:
         return await self._download(request, export_page, "text/html", "pinnace-timeline.html")
 
-    async def _trace(self, request: web.Request) -> web.StreamResponse:
+    async def _serve_trace(self, request: web.Request) -> web.StreamResponse:
         return await self._download(request, export_trace, "application/json", "pinnace-trace.json")
 
     async def _download(
         self, request: web.Request, make: Callable[[TimelineSource], bytes], kind: str, name: str
     ) -> web.StreamResponse:
-        await self._require(self._viewer(request))
+        await self._require(self._require_viewer(request))
         body = await asyncio.to_thread(make, self._source)
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return web.Response(body=body, content_type=kind, charset="utf-8", headers=headers)
 
-    async def _action(self, request: web.Request) -> web.StreamResponse:
-        viewer = self._viewer(request)
+    async def _serve_action(self, request: web.Request) -> web.StreamResponse:
+        viewer = self._require_viewer(request)
         if request.headers.get("Origin", "") != f"{request.scheme}://{request.host}":
             raise web.HTTPForbidden(text="actions are accepted from the page only\n")
         try:
@@ -444,7 +444,7 @@ def _read_asset(name: str) -> bytes:
     return (resources.files("pinnace.timeline") / "static" / name).read_bytes()
 
 
-async def _protect(request: web.Request, response: web.StreamResponse) -> None:
+async def _set_security_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(HEADERS)
 
 

@@ -110,19 +110,19 @@ class TimelineSnapshot:
         for item in items:
             kind = item[0]
             if kind == "t":
-                self._term(item)
+                self._apply_term(item)
             elif kind == "n":
                 self._replace(self.nodes, item, "gone")
             elif kind == "p":
                 self._replace(self.pods, item, "deleted")
             elif kind == "c":
-                self._candidate(item)
+                self._apply_candidate(item)
             elif kind == "m":
-                self._note(("mark", item[3]), item[1], f"{item[4]}: {item[6]}")
+                self._note_event(("mark", item[3]), item[1], f"{item[4]}: {item[6]}")
             elif kind == "s":
                 self.lanes.add(item[3])
                 if self.processes.get(item[3], "up") != item[4]:
-                    self._note(("process", item[3], item[1]), item[1], f"{item[3]} is {item[4]}")
+                    self._note_event(("process", item[3], item[1]), item[1], f"{item[3]} is {item[4]}")
                 self.processes[item[3]] = item[4]
             elif kind == "q":
                 self.queue = item
@@ -131,7 +131,7 @@ class TimelineSnapshot:
         """One line for each election: its holder and token, or the seconds without one."""
         result = []
         for election in sorted({election for election, _ in self.terms}):
-            term = self._last(election)
+            term = self._last_term(election)
             held = f"{term[5]}  token {term[4]}" if term[6] is None else f"no leader for {max(0.0, now - term[6]):.1f} s"
             result.append(f"{election}: {held}" + (f"  outage {_format_short(term[9])}" if term[9] is not None else ""))
         return result
@@ -152,14 +152,14 @@ class TimelineSnapshot:
         leads = any(term[5] == name and term[6] is None for term in self.terms.values())
         return name in self.candidates.values() and not leads
 
-    def _candidate(self, item: TimelineItem) -> None:
+    def _apply_candidate(self, item: TimelineItem) -> None:
         if item[5]:
             self.lanes.add(item[5])
             self.candidates[item[3], item[4]] = item[5]
         else:
             self.candidates.pop((item[3], item[4]), None)
 
-    def _term(self, item: TimelineItem) -> None:
+    def _apply_term(self, item: TimelineItem) -> None:
         _, began, _, election, token, holder, ended, reason, gap, outage = item
         self.terms[election, token] = item
         self.lanes.add(holder)
@@ -168,18 +168,18 @@ class TimelineSnapshot:
             if outage is not None
             else ""
         )
-        self._note(("begun", election, token), began, f'{holder} was elected in "{election}" with token {token}{times}')
+        self._note_event(("begun", election, token), began, f'{holder} was elected in "{election}" with token {token}{times}')
         if ended is not None:
             why = f": {reason}" if reason else ""
-            self._note(("ended", election, token), ended, f"the term {token} of {holder} ended{why}")
+            self._note_event(("ended", election, token), ended, f"the term {token} of {holder} ended{why}")
 
-    def _note(self, subject: Hashable, at: float, text: str) -> None:
+    def _note_event(self, subject: Hashable, at: float, text: str) -> None:
         """Add an event. It replaces an earlier event about the same subject."""
         self._events[subject] = at, text
         if len(self._events) > MAX_EVENTS:
             del self._events[next(iter(self._events))]
 
-    def _last(self, election: str) -> TimelineItem:
+    def _last_term(self, election: str) -> TimelineItem:
         """The last term of an election."""
         return self.terms[election, max(token for name, token in self.terms if name == election)]
 
@@ -272,7 +272,7 @@ class TerminalTimeline(App[str]):
         snapshot, now = self.snapshot, time.time() - self._offset
         status = "paused" if self.paused else "live" if self.connected else "disconnected"
         self.query_one("#leaders", Static).update(strip_markup(f"{status}   " + "   ".join(snapshot.describe_leaders(now))))
-        self.query_one("#lanes", Static).update(self._lanes(now))
+        self.query_one("#lanes", Static).update(self._render_lanes(now))
         self.query_one("#counts", Static).update(Text("\n").join(map(strip_markup, _format_counts(snapshot))))
         pods = list(snapshot.pods.values())
         rows = [(pod[4], pod[5], _node_text(snapshot.nodes, pod[6])) for pod in pods[-MAX_ROWS:][::-1]]
@@ -280,7 +280,7 @@ class TerminalTimeline(App[str]):
         events = [(time.strftime("%H:%M:%S", time.localtime(at)), text) for at, text in reversed(snapshot.events)]
         _fill_table(self.query_one("#events", DataTable), events[:MAX_ROWS], len(events))
 
-    def _lanes(self, now: float) -> Text:
+    def _render_lanes(self, now: float) -> Text:
         snapshot, text = self.snapshot, Text()
         names = sorted(snapshot.lanes)
         gutter = max((len(name) for name in names), default=0) + 2

@@ -61,7 +61,7 @@ class _TraceBuilder:
         if kind == "n":
             self._nodes[item[3]] = item[4]
         elif kind == "p":
-            self._pod(item, quiet)
+            self._add_pod(item, quiet)
         elif kind == "t":
             self._terms[item[3], item[4]] = item
             if item[3] == SCHEDULER and item[6] is None:
@@ -69,23 +69,23 @@ class _TraceBuilder:
         elif kind == "m":
             self._marks[item[3]] = item
         elif kind == "s":
-            self._state(t, item[3], item[4])
+            self._set_state(t, item[3], item[4])
         elif kind == "q" and not quiet:
-            self._emit("C", "queue", t, CLUSTER, args=dict(zip(QUEUES, item[3:7], strict=True)))
+            self._emit_event("C", "queue", t, CLUSTER, args=dict(zip(QUEUES, item[3:7], strict=True)))
 
     def events(self) -> list[Event]:
         self._count(self._last)
         for name, (began, state) in self._states.items():
-            self._interval(state, "state", began, self._last, name, "process", {})
+            self._emit_interval(state, "state", began, self._last, name, "process", {})
         for term in self._terms.values():
-            self._term(term)
+            self._add_term(term)
         for term in self._terms.values():
-            self._outage(term)
+            self._add_outage(term)
         for mark in self._marks.values():
             self._mark(mark)
-        return [*self._metadata(), *sorted(self._events, key=lambda event: (event["ts"], -event.get("dur", 0.0)))]
+        return [*self._metadata_events(), *sorted(self._events, key=lambda event: (event["ts"], -event.get("dur", 0.0)))]
 
-    def _pod(self, item: TimelineItem, quiet: bool) -> None:
+    def _add_pod(self, item: TimelineItem, quiet: bool) -> None:
         t, revision, number, key, phase, node = float(item[1]), *item[2:7]
         before, bound = self._pods.get(number, ("", -1))
         if before:
@@ -99,30 +99,30 @@ class _TraceBuilder:
             return
         if node >= 0 > bound and before and self._leader:
             args = {"pod": key, "node": self._nodes.get(node, ""), "revision": revision}
-            self._emit("i", f"{key} to {args['node']}", t, self._leader, "decisions", cat="decision", args=args)
+            self._emit_event("i", f"{key} to {args['node']}", t, self._leader, "decisions", cat="decision", args=args)
         if t - self._counted >= COUNTER_INTERVAL:
             self._count(t)
 
     def _count(self, t: float) -> None:
         self._counted = t
-        self._emit("C", "pods", t, CLUSTER, args=dict(self._counts))
+        self._emit_event("C", "pods", t, CLUSTER, args=dict(self._counts))
 
-    def _state(self, t: float, name: str, state: str) -> None:
+    def _set_state(self, t: float, name: str, state: str) -> None:
         began, before = self._states.pop(name, (t, "up"))
-        self._interval(before, "state", began, t, name, "process", {})
+        self._emit_interval(before, "state", began, t, name, "process", {})
         self._states[name] = t, state
 
-    def _term(self, term: TimelineItem) -> None:
+    def _add_term(self, term: TimelineItem) -> None:
         _, began, revision, election, token, holder, ended, reason, *_ = term
         args = {"election": election, "token": token, "revision": revision, "ended": reason or ("ended" if ended else "")}
         end = self._last if ended is None else ended
-        self._interval(f"{election} · token {token}", "term", began, end, holder, f"terms of {election}", args)
+        self._emit_interval(f"{election} · token {token}", "term", began, end, holder, f"terms of {election}", args)
 
-    def _outage(self, term: TimelineItem) -> None:
+    def _add_outage(self, term: TimelineItem) -> None:
         _, began, _, election, _, _, _, _, gap, outage = term
         if outage:
             args = {"election": election, "milliseconds": round(outage * 1000, 3), "gapMilliseconds": round(gap * 1000, 3)}
-            self._interval("no working leader", "gap", began - outage, began, ELECTIONS, election, args)
+            self._emit_interval("no working leader", "gap", began - outage, began, ELECTIONS, election, args)
 
     def _mark(self, mark: TimelineItem) -> None:
         _, t, revision, number, lane, kind, text, ended, count = mark
@@ -131,25 +131,25 @@ class _TraceBuilder:
         args = {"text": text, "revision": revision, "count": count}
         name = text.split(" ", 1)[0] if kind == "fault" else f"fence refused {count}" if kind == "fenced" else text
         if ended is None or ended <= t:
-            self._emit("i", name, t, lane, f"{kind}s", cat=kind, args=args)
+            self._emit_event("i", name, t, lane, f"{kind}s", cat=kind, args=args)
             return
         for phase, at in (("b", t), ("e", ended)):
-            self._emit(phase, name, at, lane, f"{kind}s", cat=kind, id=str(number), args=args if phase == "b" else {})
+            self._emit_event(phase, name, at, lane, f"{kind}s", cat=kind, id=str(number), args=args if phase == "b" else {})
 
-    def _interval(self, name: str, cat: str, began: float, ended: float, lane: str, thread: str, args: Event) -> None:
+    def _emit_interval(self, name: str, cat: str, began: float, ended: float, lane: str, thread: str, args: Event) -> None:
         if name == "up":
             return
         began = max(began, self.first)
         if ended >= began:
-            self._emit("X", name, began, lane, thread, cat=cat, dur=round((ended - began) * 1e6, 1), args=args)
+            self._emit_event("X", name, began, lane, thread, cat=cat, dur=round((ended - began) * 1e6, 1), args=args)
 
-    def _emit(self, phase: str, name: str, t: float, lane: str, thread: str = "", **fields: Any) -> None:
+    def _emit_event(self, phase: str, name: str, t: float, lane: str, thread: str = "", **fields: Any) -> None:
         pid = self._lanes.setdefault(lane, len(self._lanes) + 1)
         tid = self._threads.setdefault((pid, thread), len(self._threads) + 1) if thread else 0
         event = {"ph": phase, "name": name, "ts": round(max(0.0, t - self.first) * 1e6, 1), "pid": pid, "tid": tid, **fields}
         self._events.append(event | ({"s": "t"} if phase == "i" else {}))
 
-    def _metadata(self) -> Iterator[Event]:
+    def _metadata_events(self) -> Iterator[Event]:
         for position, lane in enumerate(_sort_lanes(self._lanes)):
             pid = self._lanes[lane]
             yield _name_event("process_name", pid, 0, {"name": lane})

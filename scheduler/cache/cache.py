@@ -93,7 +93,7 @@ def node_changes(old: Node, new: Node) -> Change:
         before, after = fit.allocatable_amounts(old), fit.allocatable_amounts(new)
         if any(amount > before.get(resource, 0) for resource, amount in after.items()):
             change |= Change.NODE_ALLOCATABLE
-        if _conditions(old) != _conditions(new):
+        if _condition_statuses(old) != _condition_statuses(new):
             change |= Change.NODE_CONDITIONS
     if old.metadata.labels != new.metadata.labels:
         change |= Change.NODE_LABELS
@@ -104,7 +104,7 @@ def node_changes(old: Node, new: Node) -> Change:
     return change
 
 
-def _conditions(node: Node) -> dict[str, str]:
+def _condition_statuses(node: Node) -> dict[str, str]:
     return {condition.type: condition.status for condition in node.status.conditions}
 
 
@@ -144,7 +144,7 @@ class Cache:
         (kubernetes#26043)."""
         if info.uid in self._pods:
             raise ValueError(f'pod "{info.key}" is already in the cache and cannot be assumed')
-        self._place(info, node).assumed = info
+        self._place_pod(info, node).assumed = info
 
     def confirm_assumption(self, uid: str, node: str) -> bool:
         """Confirm that the pod is bound to `node`. Return False if it was not cached there; the caller then calls `add_pod`."""
@@ -160,7 +160,7 @@ class Cache:
             return None
         moved = self.remove_pod(info.uid)
         change = Change.POD_PLACED if moved is None else Change.POD_PLACED | moved.change
-        return ClusterEvent(change, node if moved is None else moved.node, self._place(info, node).group)
+        return ClusterEvent(change, node if moved is None else moved.node, self._place_pod(info, node).group)
 
     def placement_event(self, uid: str) -> ClusterEvent:
         """Return the event for a confirmed assumption. The cache must contain the pod."""
@@ -293,7 +293,7 @@ class Cache:
         self._mark_changed(node)
         return ClusterEvent(Change.POD_FREED, node)
 
-    def _place(self, info: PodInfo, node: str) -> PlacedPod:
+    def _place_pod(self, info: PodInfo, node: str) -> PlacedPod:
         self._end_nomination(self.nodes.nominated.remove_nomination(info.uid))
         placed = create_placed_pod(self.nodes, info, node)
         add_usage(self.nodes, placed)

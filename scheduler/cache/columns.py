@@ -30,6 +30,7 @@ T = TypeVar("T")
 _LENGTH = 4096
 _COLUMNS = 64
 _NOWHERE: Mapping[str, int] = {}
+_Sizes = dict[str, int]
 
 
 class Column:
@@ -163,9 +164,6 @@ class ChangeJournal(Generic[T]):
             self._forgotten += _LENGTH // 2
 
 
-_Sizes = dict[str, int]
-
-
 class ImageColumns:
     def __init__(self, rows: Mapping[str, int]) -> None:
         """`rows` is the live map of node names to rows of the table."""
@@ -221,7 +219,7 @@ class ImageColumns:
         self.reporting += bool(node.status.images)
         self.largest = max(self.largest, *(image.sizeBytes for image in node.status.images), 0)
         name = node.metadata.name
-        for image, size in dict(_images(node)).items():
+        for image, size in dict(_image_sizes(node)).items():
             self._holders.setdefault(image, {})[name] = size
             if (column := self._columns.get(image)) is not None:
                 column.array[self._rows[name]] = size
@@ -229,7 +227,7 @@ class ImageColumns:
     def _remove_images(self, node: Node) -> None:
         self.reporting -= bool(node.status.images)
         name = node.metadata.name
-        for image in dict(_images(node)):
+        for image in dict(_image_sizes(node)):
             holders = self._holders[image]
             del holders[name]
             if (column := self._columns.get(image)) is not None and (row := self._rows.get(name)) is not None:
@@ -239,7 +237,7 @@ class ImageColumns:
                 self._columns.pop(image, None)
 
 
-def _images(node: Node) -> Iterator[tuple[str, int]]:
+def _image_sizes(node: Node) -> Iterator[tuple[str, int]]:
     """Yield the size of each image by name. An image can have several names."""
     return ((name, image.sizeBytes) for image in node.status.images for name in image.names)
 
@@ -276,7 +274,7 @@ def pod_volumes(pod: Pod) -> PodVolumes | None:
             claims[key] = None
             ephemeral.append(key)
         else:
-            disks.extend(_disks(source))
+            disks.extend(_disks_of(source))
     return PodVolumes(tuple(claims), tuple(disks), frozenset(ephemeral)) if claims or disks else None
 
 
@@ -343,7 +341,7 @@ def _count(counts: dict[str, int], key: str, more: int) -> None:
         del counts[key]
 
 
-def _disks(source: VolumeSource) -> Iterator[Disk]:
+def _disks_of(source: VolumeSource) -> Iterator[Disk]:
     if source.HasField("gcePersistentDisk"):
         gce = source.gcePersistentDisk
         yield Disk("gcePersistentDisk", (gce.pdName,), gce.readOnly)

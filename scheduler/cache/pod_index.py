@@ -39,6 +39,7 @@ _ANY_NAMESPACE = "*"
 """A key that is not a valid namespace."""
 _CONTROLLER = ""
 """The label key for the UID of a pod's controller. Real labels have no empty key."""
+Label = tuple[str, str]
 
 
 class TermKind(Enum):
@@ -139,9 +140,6 @@ def _parse_term(kind: TermKind, term: PodAffinityTerm, namespace: str, weight: i
         selectors.from_message(term.namespaceSelector) if by_selector else None,
         weight,
     )
-
-
-Label = tuple[str, str]
 
 
 def required_labels(selector: LabelSelector) -> list[list[Label]]:
@@ -276,7 +274,7 @@ class PodIndex:
         """Return the number of pods per node that match a selection or have a term."""
         column = self._columns.pop(of, None)
         if column is None:
-            column = self._new_column(of)
+            column = self._create_column(of)
         self._columns[of] = column
         return column.array
 
@@ -377,7 +375,7 @@ class PodIndex:
             for column in group.columns:
                 column.array[row] += pods
 
-    def _new_column(self, of: Selection | AffinityTerm) -> _Column:
+    def _create_column(self, of: Selection | AffinityTerm) -> _Column:
         if len(self._columns) == _COLUMNS:
             self._drop_column(next(iter(self._columns)))
         column = _Column(len(self._rows))

@@ -194,7 +194,7 @@ class NodeTable:
         self.names.append(name)
         self.raw.append(node)
         self._amounts.append({})
-        for column in self._columns():
+        for column in self._resource_columns():
             column.append(0)
         self.taints.append(())
         self._nowhere.append(None)
@@ -220,8 +220,8 @@ class NodeTable:
         self._amounts[row] = new
         for resource in old.keys() | new.keys():
             more = new.get(resource, 0) - old.get(resource, 0)
-            self._column(self._allocatable, resource).array[row] += more
-            self._column(self._free, resource).array[row] += more
+            self._find_column(self._allocatable, resource).array[row] += more
+            self._find_column(self._free, resource).array[row] += more
         for scored, resource in enumerate(SCORED):
             self._slack[scored].array[row] += new.get(resource, 0) - old.get(resource, 0)
             self._capacity[scored].array[row] = new.get(resource, 0) or np.inf
@@ -241,7 +241,7 @@ class NodeTable:
         self.names[row], self.raw[row], self._amounts[row] = self.names[-1], self.raw[-1], self._amounts[-1]
         for values in (self.names, self.raw, self._amounts):
             values.pop()
-        for column in self._columns():
+        for column in self._resource_columns():
             column.remove(row)
         self.pods.remove_row(row)
         self.by_priority.remove_row(row)
@@ -262,7 +262,7 @@ class NodeTable:
     def _count(self, row: int, requests: Requests, pods: int) -> None:
         self.dirty.append_entry((row, requests if pods > 0 else None))
         for resource, amount in requests.amounts:
-            column = self._free.get(resource) or self._column(self._free, resource)
+            column = self._free.get(resource) or self._find_column(self._free, resource)
             column.array[row] -= pods * amount
         for column, amount in zip(self._slack, requests.scored, strict=True):
             column.array[row] -= pods * amount
@@ -294,13 +294,13 @@ class NodeTable:
             if not self._keys[key]:
                 del self._keys[key]
 
-    def _column(self, columns: dict[str, Column], resource: str) -> Column:
+    def _find_column(self, columns: dict[str, Column], resource: str) -> Column:
         column = columns.get(resource)
         if column is None:
             column = columns[resource] = Column(np.int64, rows=len(self.names))
         return column
 
-    def _columns(self) -> Iterator[Column]:
+    def _resource_columns(self) -> Iterator[Column]:
         yield self._versions
         yield self._none
         yield self._unschedulable

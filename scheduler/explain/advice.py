@@ -13,7 +13,7 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import NodeSelectorRequirement, PersistentVolumeClaim, PodSpec
 from pinnace.api.pods import class_of
 from pinnace.api.quantity import format_amount
-from pinnace.api.records import Remedy, listing
+from pinnace.api.records import Remedy, format_list
 from pinnace.api.resources import STORAGE_CLASSES
 from pinnace.fit import HostPort
 from pinnace.fit.requests import PODS
@@ -64,6 +64,8 @@ _BYTES = ("memory", "ephemeral-storage")
 _UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _CONDITION = "node.kubernetes.io/"
 """Prefix of taints that follow the conditions of a node."""
+Reasons = Mapping[str, Sequence[int]]
+"""The refused rows by reason, at least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +81,6 @@ class AdvisorInput:
     nodes: NodeTable
     placed: Mapping[str, Sequence[PodInfo]]
     objects: ObjectStores
-
-
-Reasons = Mapping[str, Sequence[int]]
-"""The refused rows by reason, at least one."""
 
 
 class Advisor(Protocol):
@@ -125,22 +123,24 @@ class VolumeClaimAdvisor:
         self._general = GenericAdvisor(plugin)
 
     def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
-        result, others, unbound = [], dict[str, Sequence[int]](), _unbound(case)
+        result, others, unbound = [], dict[str, Sequence[int]](), _unbound_claims(case)
         for reason, rows in reasons.items():
             if name := missing_claim_name(reason):
                 result.append(Remedy(f"create the PersistentVolumeClaim {name}", node_names(case, rows)))
             elif _concerns_claims(reason, unbound):
-                result.append(Remedy(_binding(case, unbound), node_names(case, rows)))
+                result.append(Remedy(_advise_binding(case, unbound), node_names(case, rows)))
             else:
                 others[reason] = rows
         return [*result, *self._general.suggest_remedies(case, others)]
 
     def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
-        unbound = _unbound(case)
-        return [f"{reason}: {_binding(case, unbound)}" if _concerns_claims(reason, unbound) else reason for reason in reasons]
+        unbound = _unbound_claims(case)
+        return [
+            f"{reason}: {_advise_binding(case, unbound)}" if _concerns_claims(reason, unbound) else reason for reason in reasons
+        ]
 
 
-def _unbound(case: AdvisorInput) -> list[PersistentVolumeClaim]:
+def _unbound_claims(case: AdvisorInput) -> list[PersistentVolumeClaim]:
     """Return the pod's unbound claims that do not use WaitForFirstConsumer."""
     objects = Volumes(case.objects)
     claims = [objects.find_usable_claim(case.pod, key) for key in claims_of(case.pod)]
@@ -152,7 +152,7 @@ def _concerns_claims(reason: str, unbound: Sequence[PersistentVolumeClaim]) -> b
     return bool(unbound) and reason in (UNBOUND_IMMEDIATE, NO_CLASS, NO_VOLUME, *classes)
 
 
-def _binding(case: AdvisorInput, unbound: Sequence[PersistentVolumeClaim]) -> str:
+def _advise_binding(case: AdvisorInput, unbound: Sequence[PersistentVolumeClaim]) -> str:
     """Return the changes after which the claims can be bound, without duplicates."""
     return "; and ".join(dict.fromkeys(_bind(claim, case.objects.objects(STORAGE_CLASSES)) for claim in unbound))
 
@@ -190,7 +190,7 @@ class NodeAffinityAdvisor:
                 )
         if not result:
             texts = [text for text, _ in islice(_specs_without_one_requirement(case.pod.raw.spec), _TRIED)]
-            number = len(case.pod.raw.spec.nodeSelector) + sum(1 for _ in _requirements(case.pod.raw.spec))
+            number = len(case.pod.raw.spec.nodeSelector) + sum(1 for _ in _node_requirements(case.pod.raw.spec))
             more = [f"{number - len(texts)} more"] if number > len(texts) else []
             every = " and ".join([*texts, *more])
             result = [Remedy(f"remove {every}, or label a node accordingly", node_names(case, rows.tolist()))]
@@ -206,7 +206,7 @@ class NodeAffinityAdvisor:
             for key, value in sorted(spec.nodeSelector.items())
             if labels.get(key) != value
         ]
-        for requirement in islice(_requirements(spec), _TRIED):
+        for requirement in islice(_node_requirements(spec), _TRIED):
             if not _matches(requirement, case, row):
                 field = case.nodes.names[row] if requirement.key == "metadata.name" else labels.get(requirement.key)
                 result.append(f"node affinity {_requirement_text(requirement)}: {_has(field, requirement.key)}")
@@ -239,7 +239,7 @@ def _copy(spec: PodSpec) -> PodSpec:
     return copy
 
 
-def _requirements(spec: PodSpec) -> Iterator[NodeSelectorRequirement]:
+def _node_requirements(spec: PodSpec) -> Iterator[NodeSelectorRequirement]:
     for term in spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms:
         yield from term.matchExpressions
         yield from term.matchFields
@@ -276,9 +276,12 @@ class PodAffinityAdvisor:
                 result += _affinity_remedies(case, rows)
                 continue
             if reason == ANTI_AFFINITY_REASON:
-                text = f"remove {_terms(case, TermKind.ANTI_AFFINITY)} as one of these nodes, or use preferred anti-affinity"
+                terms = _describe_terms(case, TermKind.ANTI_AFFINITY)
+                text = f"remove {terms} as one of these nodes, or use preferred anti-affinity"
             else:
-                text = f"remove pods whose anti-affinity excludes it: {listing(self._pods_with_anti_affinity(case, rows[0]))}"
+                text = (
+                    f"remove pods whose anti-affinity excludes it: {format_list(self._pods_with_anti_affinity(case, rows[0]))}"
+                )
             result.append(Remedy(text, node_names(case, rows)))
         return sorted(result, key=lambda remedy: -len(remedy.nodes))
 
@@ -288,7 +291,7 @@ class PodAffinityAdvisor:
             if reason == AFFINITY_REASON:
                 keys = " and ".join(_missing_topology_keys(case, row))
                 lack = f"the node has no label {keys}" if keys else "none exist"
-                result.append(f"it requires {_terms(case, TermKind.AFFINITY)}, but {lack}")
+                result.append(f"it requires {_describe_terms(case, TermKind.AFFINITY)}, but {lack}")
             elif reason == ANTI_AFFINITY_REASON:
                 near = [
                     pod.key
@@ -298,10 +301,11 @@ class PodAffinityAdvisor:
                     if _describe_term(term, pod)
                 ]
                 result.append(
-                    f"its anti-affinity excludes {_terms(case, TermKind.ANTI_AFFINITY)}: {listing(sorted(set(near)))}"
+                    f"its anti-affinity excludes {_describe_terms(case, TermKind.ANTI_AFFINITY)}: "
+                    f"{format_list(sorted(set(near)))}"
                 )
             else:
-                excluding = listing(self._pods_with_anti_affinity(case, row))
+                excluding = format_list(self._pods_with_anti_affinity(case, row))
                 result.append(f"pods in the same topology exclude it by anti-affinity: {excluding}")
         return result
 
@@ -325,7 +329,7 @@ def _affinity_remedies(case: AdvisorInput, rows: Sequence[int]) -> Iterator[Reme
     by_keys: dict[tuple[str, ...], list[int]] = {}
     for row in rows:
         by_keys.setdefault(_missing_topology_keys(case, row), []).append(row)
-    terms = _terms(case, TermKind.AFFINITY)
+    terms = _describe_terms(case, TermKind.AFFINITY)
     for keys, lacking in by_keys.items():
         text = (
             f"label the nodes with {' and '.join(keys)}, or use preferred affinity for {terms}"
@@ -341,7 +345,7 @@ def _missing_topology_keys(case: AdvisorInput, row: int) -> tuple[str, ...]:
     return tuple(key for key in keys if case.nodes.label(key).at(row) is None)
 
 
-def _terms(case: AdvisorInput, kind: TermKind) -> str:
+def _describe_terms(case: AdvisorInput, kind: TermKind) -> str:
     """Return the terms as text, for example "pods with app=db in the same zone"."""
     return " and ".join(
         f"pods with {term.labels} in the same {term.topology_key}" for term in case.pod.terms if term.kind is kind
@@ -450,7 +454,7 @@ def _format_shortage(case: AdvisorInput, row: int, resource: str, amount: int) -
     free, there = case.nodes.free_at(row, resource), int(case.nodes.allocatable(resource)[row])
     ahead = case.nodes.nominated.nominated_pods_with_precedence(case.pod, case.nodes.names[row])
     keeping = sorted(pod_info.key for pod_info in ahead if dict(pod_info.requests.amounts).get(resource))
-    reserved = f"resources are reserved for {listing(keeping)}" if keeping else ""
+    reserved = f"resources are reserved for {format_list(keeping)}" if keeping else ""
     if resource == PODS:
         return f"it runs {there - free - len(keeping)} of at most {there} pods{reserved and f', and {reserved}'}"
     requested, available, total = (amount_text(resource, number) for number in (amount, free, there))
@@ -483,10 +487,10 @@ def _closest_row(case: AdvisorInput, rows: IntArray, shares: FloatArray) -> int:
 
 class SpreadAdvisor:
     def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
-        if not _constraints(case):  # refused by a default constraint of the configuration
+        if not _hard_constraints(case):  # refused by a default constraint of the configuration
             return GenericAdvisor(PodTopologySpread.name).suggest_remedies(case, reasons)
-        keys = " and ".join(dict.fromkeys(constraint.topology_key for constraint in _constraints(case)))
-        skews = " and ".join(f"{constraint.max_skew} over {constraint.topology_key}" for constraint in _constraints(case))
+        keys = " and ".join(dict.fromkeys(constraint.topology_key for constraint in _hard_constraints(case)))
+        skews = " and ".join(f"{constraint.max_skew} over {constraint.topology_key}" for constraint in _hard_constraints(case))
         return [
             Remedy(
                 f"label the nodes with {keys}"
@@ -498,22 +502,22 @@ class SpreadAdvisor:
         ]
 
     def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
-        lines = [line for constraint in _constraints(case) if (line := _detail(case, row, constraint))]
+        lines = [line for constraint in _hard_constraints(case) if (line := _describe_skew(case, row, constraint))]
         return lines or list(reasons)
 
 
-def _constraints(case: AdvisorInput) -> list[SpreadConstraint]:
+def _hard_constraints(case: AdvisorInput) -> list[SpreadConstraint]:
     return own_constraints(case.pod, HARD)
 
 
-def _detail(case: AdvisorInput, row: int, each: SpreadConstraint) -> str:
+def _describe_skew(case: AdvisorInput, row: int, each: SpreadConstraint) -> str:
     labels = case.nodes.label(each.topology_key)
     value = labels.at(row)
     if value is None:
         return f"the node has no label {each.topology_key}, which a topology spread constraint of the pod requires"
     if each.pods is None:
         return ""
-    counting = nodes_with_topologies(_constraints(case), case.nodes) & EligibleNodes(case.pod, case.nodes)(each)
+    counting = nodes_with_topologies(_hard_constraints(case), case.nodes) & EligibleNodes(case.pod, case.nodes)(each)
     there = int(sum_per_domain(count_pods_per_node(each, case.nodes) * counting, labels)[row])
     return f"maxSkew {each.max_skew} over {each.topology_key}: {value} has {there} of the pods with {each.pods.labels}"
 
@@ -523,24 +527,24 @@ class TaintAdvisor:
         """Return a remedy for each set of taints, the set with the most nodes first."""
         by_taints: dict[tuple[Taint, ...], list[int]] = {}
         for row in refused_rows(reasons):
-            by_taints.setdefault(_taints(case, row), []).append(row)
+            by_taints.setdefault(_untolerated_taints(case, row), []).append(row)
         most_first = sorted(by_taints.items(), key=lambda item: (-len(item[1]), item[0]))
-        return [Remedy(_remedy(taints), node_names(case, rows)) for taints, rows in most_first]
+        return [Remedy(_toleration_remedy(taints), node_names(case, rows)) for taints, rows in most_first]
 
     def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
-        return [f"it does not tolerate the taint {_taint_text(taint)}" for taint in _taints(case, row)]
+        return [f"it does not tolerate the taint {_taint_text(taint)}" for taint in _untolerated_taints(case, row)]
 
 
 class CordonAdvisor:
     def suggest_remedies(self, case: AdvisorInput, reasons: Reasons) -> list[Remedy]:
         names = node_names(case, refused_rows(reasons))
-        return [Remedy(f"uncordon {listing(names)}", names)]
+        return [Remedy(f"uncordon {format_list(names)}", names)]
 
     def describe_node_problems(self, case: AdvisorInput, row: int, reasons: Sequence[str]) -> list[str]:
         return [f"the node is cordoned: run `kubectl uncordon {case.nodes.names[row]}` to allow new pods"]
 
 
-def _taints(case: AdvisorInput, row: int) -> tuple[Taint, ...]:
+def _untolerated_taints(case: AdvisorInput, row: int) -> tuple[Taint, ...]:
     """Return the taints that the pod does not tolerate.
 
     The taint of a cordoned node is omitted, because NodeUnschedulable reports the cordon. It counts if it is the only taint,
@@ -551,7 +555,7 @@ def _taints(case: AdvisorInput, row: int) -> tuple[Taint, ...]:
     return tuple(others or result)
 
 
-def _remedy(taints: Sequence[Taint]) -> str:
+def _toleration_remedy(taints: Sequence[Taint]) -> str:
     these = " and ".join(map(_taint_text, taints))
     if all(key.startswith(_CONDITION) for key, _, _ in taints):
         return f"repair the nodes, which removes {these}, or tolerate it"

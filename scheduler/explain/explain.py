@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.records import Asked, Explanation, NodePluginScores, Objection, Refusal, Remedy, listing
+from pinnace.api.records import Asked, Explanation, NodePluginScores, Objection, Refusal, Remedy, format_list
 from pinnace.fit.requests import PODS
 from pinnace.fit.table import BoolArray, IntArray
 from pinnace.scheduler.cache.cache import Cache
@@ -124,10 +124,10 @@ def survey_nodes(framework: Framework, state: CycleState, pod: PodInfo, nodes: N
             nowhere = nowhere or (plugin.name, status.reason)
     filters = [filter_plugin for filter_plugin in framework.filters if filter_plugin.name not in skipped]
     refusals += [(filter_plugin.name, run_filter(filter_plugin, state, pod, nodes)) for filter_plugin in filters]
-    return Survey(nodes, refusals, _cordoned(refusals, pod, nodes), nowhere)
+    return Survey(nodes, refusals, _cordoned_nodes(refusals, pod, nodes), nowhere)
 
 
-def _cordoned(refusals: Sequence[tuple[str, FilterResult]], pod: PodInfo, nodes: NodeTable) -> BoolArray:
+def _cordoned_nodes(refusals: Sequence[tuple[str, FilterResult]], pod: PodInfo, nodes: NodeTable) -> BoolArray:
     """Return the nodes that NodeUnschedulable refuses and whose only untolerated taint is the taint of the cordon."""
     refused = next((~result.passed for plugin, result in refusals if plugin == NodeUnschedulable.name), None)
     if refused is None:
@@ -181,7 +181,7 @@ def remedy_without_nodes(case: AdvisorInput) -> Remedy:
 
 
 def _remedies_of_plugin(case: AdvisorInput, survey: Survey, plugin: str, rows: Sequence[int]) -> Iterator[Remedy]:
-    reasons = _reasons(survey, plugin, rows)
+    reasons = _refusal_reasons(survey, plugin, rows)
     for remedy in advisor_of(plugin).suggest_remedies(case, reasons):
         yield Remedy(remedy.text, remedy.nodes, [plugin])
 
@@ -190,11 +190,11 @@ def _combined_remedies(case: AdvisorInput, survey: Survey, rows: Sequence[int]) 
     """Return the combined remedies of the node that lacks the smallest share of resources, and of several the first by name."""
     row = min(rows, key=lambda row: (missing_share(case, row), case.nodes.names[row]))
     plugins = survey.plugins_refusing([row])
-    texts = [advisor_of(plugin).suggest_remedies(case, _reasons(survey, plugin, [row]))[0].text for plugin in plugins]
+    texts = [advisor_of(plugin).suggest_remedies(case, _refusal_reasons(survey, plugin, [row]))[0].text for plugin in plugins]
     return Remedy("; and ".join(dict.fromkeys(texts)), [case.nodes.names[row]], plugins)
 
 
-def _reasons(survey: Survey, plugin: str, rows: Sequence[int]) -> Reasons:
+def _refusal_reasons(survey: Survey, plugin: str, rows: Sequence[int]) -> Reasons:
     among = np.zeros(len(survey.nodes), np.bool_)
     among[rows] = True
     numbers = {
@@ -222,7 +222,7 @@ def preemption_advice(framework: Framework, pod: PodInfo, cache: Cache, diagnosi
     best = min(result, key=lambda item: (item.rank, item.node))
     more = " or more" if len(result) == MAX_PREEMPTION_NODES else ""
     room = "1 node fits the pod without its" if len(result) == 1 else f"{len(result)} nodes{more} fit the pod without their"
-    victims = listing([victim.key for victim in best.pods])
+    victims = format_list([victim.key for victim in best.pods])
     would = f"{room} pods of lower priority than {pod.priority}; on {best.node} the victims would be {victims}"
     if pod.raw.spec.preemptionPolicy == NEVER:
         return f"{would}; but its preemptionPolicy is Never"
@@ -246,7 +246,7 @@ def explain_pod(
     """
     cache.remove_pod(pod.metadata.uid)
     others = {node: [info for info in pods if info.uid != pod.metadata.uid] for node, pods in placed.items()}
-    unbound = _unbound(pod)
+    unbound = _without_node(pod)
     for info in cache.nodes.nominated:
         if info.priority >= unbound.priority:
             others.setdefault(cache.nodes.nominated.node_of(info.uid), []).append(info)
@@ -259,15 +259,17 @@ def explain_pod(
         problem=_find_gate(framework, case.pod),
     )
     if not len(cache.nodes):
-        return replace(explanation, message=NO_NODES, remedies=[*_ungate(case.pod, explanation), remedy_without_nodes(case)])
+        return replace(
+            explanation, message=NO_NODES, remedies=[*_ungate_remedies(case.pod, explanation), remedy_without_nodes(case)]
+        )
     state: CycleState = {}
     try:
         surveyed = _run_survey(framework, state, case, cache)
         explanation = replace(
             explanation,
             feasible=int(np.count_nonzero(surveyed.feasible)),
-            refusals=_refusals(surveyed),
-            remedies=_ungate(case.pod, explanation),
+            refusals=_ordered_refusals(surveyed),
+            remedies=_ungate_remedies(case.pod, explanation),
             asked=_add_node_details(case, surveyed, asked) if asked else None,
         )
         if explanation.feasible:
@@ -300,7 +302,7 @@ def _run_survey(framework: Framework, state: CycleState, case: AdvisorInput, cac
     return replace(survey, refusals=[*survey.refusals, *refused])
 
 
-def _unbound(pod: Pod) -> PodInfo:
+def _without_node(pod: Pod) -> PodInfo:
     """Return a copy of the pod without its node."""
     copy = Pod()
     copy.CopyFrom(pod)
@@ -316,25 +318,25 @@ def _find_gate(framework: Framework, pod: PodInfo) -> str:
     return f"it is gated at preEnqueue by {gate.plugin}" if gate is not None else ""
 
 
-def _ungate(pod: PodInfo, found: Explanation) -> list[Remedy]:
+def _ungate_remedies(pod: PodInfo, found: Explanation) -> list[Remedy]:
     gates = [gate.name for gate in pod.raw.spec.schedulingGates]
     return (
         [Remedy(f"remove the scheduling {'gate' if len(gates) == 1 else 'gates'} {' and '.join(gates)}", [])] if gates else []
     )
 
 
-def _refusals(surveyed: Survey) -> list[Refusal]:
+def _ordered_refusals(surveyed: Survey) -> list[Refusal]:
     """Return the refusals in call order of the plugins, and for each plugin the reason with the most nodes first."""
     alone = surveyed.refusing_plugin_counts == 1
     refusals = [
-        Refusal(plugin, reason, _names(surveyed, nodes), int(np.count_nonzero(nodes & alone)))
+        Refusal(plugin, reason, _node_names(surveyed, nodes), int(np.count_nonzero(nodes & alone)))
         for plugin, reason, nodes in surveyed.refused_groups()
     ]
     order = {plugin: place for place, plugin in enumerate(dict.fromkeys(plugin for plugin, _ in surveyed.refusals))}
     return sorted(refusals, key=lambda refusal: (order[refusal.plugin], -len(refusal.nodes), refusal.reason))
 
 
-def _names(surveyed: Survey, nodes: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> list[str]:
+def _node_names(surveyed: Survey, nodes: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> list[str]:
     return sorted(surveyed.nodes.names[row] for row in np.flatnonzero(nodes).tolist())
 
 

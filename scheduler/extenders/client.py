@@ -98,11 +98,11 @@ class ExtenderArgsEncoder:
     def encode_args(self, pod: Pod, nodes: Sequence[Node], by_name: bool) -> bytes:
         """Encode ExtenderArgs."""
         names = json.dumps([node.metadata.name for node in nodes]) if by_name else "null"
-        items = "null" if by_name else f'{{"metadata":{{}},"items":[{",".join(map(self._node, nodes))}]}}'
+        items = "null" if by_name else f'{{"metadata":{{}},"items":[{",".join(map(self._encode_node, nodes))}]}}'
         self._forget(len(nodes))
         return f'{{"Pod":{json.dumps(to_dict(pod))},"Nodes":{items},"NodeNames":{names}}}'.encode()
 
-    def _node(self, node: Node) -> str:
+    def _encode_node(self, node: Node) -> str:
         name = node.metadata.name
         known = self._nodes.get(name)
         if known is None or known[0] is not node:
@@ -150,39 +150,39 @@ def parse_filter_result(answer: bytes, by_name: bool) -> tuple[FilterResponse, s
     `by_name` selects NodeNames if the response has both NodeNames and Nodes. If it has neither, no node is left, as in
     Kubernetes.
     """
-    result = _fields(_parse_json(answer), "the response")
+    result = _read_fields(_parse_json(answer), "the response")
     names, nodes = result.get("nodenames"), result.get("nodes")
     if nodes is not None and not (by_name and names is not None):
-        names = [_name(item) for item in _items(_fields(nodes, "Nodes").get("items"), "Nodes.items")]
-    left = [_text(name, "NodeNames[]") for name in _items(names, "NodeNames")]
-    failed, unresolvable = _texts(result, "FailedNodes"), _texts(result, "FailedAndUnresolvableNodes")
-    return FilterResponse(left, failed, unresolvable), _error(result)
+        names = [_node_name(item) for item in _read_list(_read_fields(nodes, "Nodes").get("items"), "Nodes.items")]
+    left = [_read_text(name, "NodeNames[]") for name in _read_list(names, "NodeNames")]
+    failed, unresolvable = _read_texts(result, "FailedNodes"), _read_texts(result, "FailedAndUnresolvableNodes")
+    return FilterResponse(left, failed, unresolvable), _error_text(result)
 
 
 def parse_priorities(answer: bytes) -> list[tuple[str, int]]:
     """Parse a HostPriorityList. Raise Malformed."""
     result = []
-    for item in _items(_parse_json(answer), "the response"):
-        entry = _fields(item, "[]")
-        result.append((_text(entry.get("host"), "Host"), _number(entry.get("score", 0), "Score")))
+    for item in _read_list(_parse_json(answer), "the response"):
+        entry = _read_fields(item, "[]")
+        result.append((_read_text(entry.get("host"), "Host"), _read_number(entry.get("score", 0), "Score")))
     return result
 
 
 def parse_preemption_result(answer: bytes) -> dict[str, VictimUids]:
     """Parse an ExtenderPreemptionResult. Raise Malformed."""
-    result = _fields(_parse_json(answer), "the response")
+    result = _read_fields(_parse_json(answer), "the response")
     victims_by_node = {}
-    for node, raw in _mapping(result.get("nodenametometavictims"), "NodeNameToMetaVictims").items():
-        victims = _fields(raw or {}, f"NodeNameToMetaVictims[{node}]")
-        pods = [_fields(pod, "Pods[]") for pod in _items(victims.get("pods"), "Pods")]
-        uids = [_text(pod.get("uid"), "UID") for pod in pods]
-        victims_by_node[node] = VictimUids(uids, _number(victims.get("numpdbviolations", 0), "NumPDBViolations"))
+    for node, raw in _read_mapping(result.get("nodenametometavictims"), "NodeNameToMetaVictims").items():
+        victims = _read_fields(raw or {}, f"NodeNameToMetaVictims[{node}]")
+        pods = [_read_fields(pod, "Pods[]") for pod in _read_list(victims.get("pods"), "Pods")]
+        uids = [_read_text(pod.get("uid"), "UID") for pod in pods]
+        victims_by_node[node] = VictimUids(uids, _read_number(victims.get("numpdbviolations", 0), "NumPDBViolations"))
     return victims_by_node
 
 
 def parse_binding_error(answer: bytes) -> str:
     """Return the error of an ExtenderBindingResult. Raise Malformed."""
-    return _error(_fields(_parse_json(answer), "the response"))
+    return _error_text(_read_fields(_parse_json(answer), "the response"))
 
 
 def _parse_json(answer: bytes) -> Any:
@@ -197,24 +197,24 @@ def _parse_json(answer: bytes) -> Any:
         raise MalformedResponse(f"the response is not JSON: {error}") from None
 
 
-def _name(node: Any) -> Any:
-    return _fields(_fields(node, "Nodes.items[]").get("metadata"), "Nodes.items[].metadata").get("name")
+def _node_name(node: Any) -> Any:
+    return _read_fields(_read_fields(node, "Nodes.items[]").get("metadata"), "Nodes.items[].metadata").get("name")
 
 
-def _error(result: Mapping[str, Any]) -> str:
-    return _text(result.get("error") or "", "Error")
+def _error_text(result: Mapping[str, Any]) -> str:
+    return _read_text(result.get("error") or "", "Error")
 
 
-def _texts(result: Mapping[str, Any], name: str) -> dict[str, str]:
-    return {key: _text(value, f"{name}[{key}]") for key, value in _mapping(result.get(name.lower()), name).items()}
+def _read_texts(result: Mapping[str, Any], name: str) -> dict[str, str]:
+    return {key: _read_text(value, f"{name}[{key}]") for key, value in _read_mapping(result.get(name.lower()), name).items()}
 
 
-def _fields(raw: Any, where: str) -> dict[str, Any]:
+def _read_fields(raw: Any, where: str) -> dict[str, Any]:
     """Return the fields by lowercase name."""
-    return {name.lower(): value for name, value in _mapping(raw, where).items()}
+    return {name.lower(): value for name, value in _read_mapping(raw, where).items()}
 
 
-def _mapping(raw: Any, where: str) -> Mapping[str, Any]:
+def _read_mapping(raw: Any, where: str) -> Mapping[str, Any]:
     """Return a mapping. null counts as empty."""
     if raw is None:
         return {}
@@ -223,7 +223,7 @@ def _mapping(raw: Any, where: str) -> Mapping[str, Any]:
     return raw
 
 
-def _items(raw: Any, where: str) -> list[Any]:
+def _read_list(raw: Any, where: str) -> list[Any]:
     """Return a list. null counts as empty."""
     if raw is None:
         return []
@@ -232,13 +232,13 @@ def _items(raw: Any, where: str) -> list[Any]:
     return raw
 
 
-def _text(raw: Any, where: str) -> str:
+def _read_text(raw: Any, where: str) -> str:
     if not isinstance(raw, str):
         raise MalformedResponse(f"{where}: expected text")
     return raw
 
 
-def _number(raw: Any, where: str) -> int:
+def _read_number(raw: Any, where: str) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int):
         raise MalformedResponse(f"{where}: expected a whole number")
     return raw
@@ -250,7 +250,7 @@ class HttpTransport:
     def __init__(self, configuration: ExtenderConfiguration) -> None:
         self._configuration = configuration
         self._base = configuration.url_prefix.rstrip("/")
-        self._secure = _context(configuration.tls or ExtenderTls()) if urlsplit(self._base).scheme == "https" else None
+        self._secure = _tls_context(configuration.tls or ExtenderTls()) if urlsplit(self._base).scheme == "https" else None
         self._encoder = ExtenderArgsEncoder()
         self._binders = ThreadPoolExecutor(BINDS, thread_name_prefix="extender-bind")
         self._room = asyncio.Semaphore(BINDS)
@@ -260,27 +260,27 @@ class HttpTransport:
 
     async def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterResponse:
         by_name = self._configuration.node_cache_capable
-        body = await self._written(lambda: self._encoder.encode_args(pod, nodes, by_name))
-        result, problem = await self._post(FILTER, body, lambda answer: parse_filter_result(answer, by_name))
+        body = await self._encode_in_thread(lambda: self._encoder.encode_args(pod, nodes, by_name))
+        result, problem = await self._post_verb(FILTER, body, lambda answer: parse_filter_result(answer, by_name))
         if problem:
-            raise ExtenderError(FILTER, self._url(FILTER), f": {problem}")
+            raise ExtenderError(FILTER, self._verb_url(FILTER), f": {problem}")
         return result
 
     async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
         by_name = self._configuration.node_cache_capable
-        body = await self._written(lambda: self._encoder.encode_args(pod, nodes, by_name))
-        return await self._post(PRIORITIZE, body, parse_priorities)
+        body = await self._encode_in_thread(lambda: self._encoder.encode_args(pod, nodes, by_name))
+        return await self._post_verb(PRIORITIZE, body, parse_priorities)
 
     async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, VictimUids]:
         by_uid = self._configuration.node_cache_capable
-        body = await self._written(lambda: preemption_args(pod, victims, by_uid))
-        return await self._post(PREEMPT, body, parse_preemption_result)
+        body = await self._encode_in_thread(lambda: preemption_args(pod, victims, by_uid))
+        return await self._post_verb(PREEMPT, body, parse_preemption_result)
 
     async def bind(self, binding: Binding, fence: Fence) -> None:
         async with self._room:
-            problem = await self._post(BIND, binding_args(binding, fence), parse_binding_error)
+            problem = await self._post_verb(BIND, binding_args(binding, fence), parse_binding_error)
         if problem:
-            raise ExtenderError(BIND, self._url(BIND), f": {problem}")
+            raise ExtenderError(BIND, self._verb_url(BIND), f": {problem}")
 
     async def close(self) -> None:
         for call in self._calls:
@@ -288,14 +288,14 @@ class HttpTransport:
         for threads in (self._writer, self._askers, self._binders):
             threads.shutdown(wait=False, cancel_futures=True)
 
-    def _url(self, verb: str) -> str:
+    def _verb_url(self, verb: str) -> str:
         return f"{self._base}/{self._configuration.verbs[verb]}"
 
-    async def _written(self, write: Callable[[], bytes]) -> bytes:
+    async def _encode_in_thread(self, write: Callable[[], bytes]) -> bytes:
         return await asyncio.get_running_loop().run_in_executor(self._writer, write)
 
-    async def _post(self, verb: str, body: bytes, decode: Callable[[bytes], T]) -> T:
-        url, timeout = self._url(verb), self._configuration.timeout
+    async def _post_verb(self, verb: str, body: bytes, decode: Callable[[bytes], T]) -> T:
+        url, timeout = self._verb_url(verb), self._configuration.timeout
         threads = self._binders if verb == BIND else self._askers
         loop = asyncio.get_running_loop()
         call = _Call(url, timeout, self._secure, body)
@@ -304,13 +304,13 @@ class HttpTransport:
             async with asyncio.timeout(timeout):
                 status, answer = await loop.run_in_executor(threads, call.send, decode)
         except TimeoutError:
-            kind = _kind(call)
+            kind = _error_kind(call)
             missing = "connection" if kind is NotSent else "response"
             raise kind(verb, url, f": no {missing} within {timeout:g} s") from None
         except MalformedResponse as error:
             raise ExtenderError(verb, url, f": {error}") from None
         except (OSError, HTTPException, UnicodeError) as error:  # UnicodeError: an invalid host name
-            raise _kind(call)(verb, url, f": {error or type(error).__name__}") from None
+            raise _error_kind(call)(verb, url, f": {error or type(error).__name__}") from None
         finally:
             self._calls.discard(call)
             call.abandon()
@@ -369,11 +369,11 @@ class _Call:
             return self._sent
 
 
-def _kind(failed: _Call) -> type[ExtenderError]:
+def _error_kind(failed: _Call) -> type[ExtenderError]:
     return ResponseLost if failed.abandon() else NotSent
 
 
-def _context(tls: ExtenderTls) -> ssl.SSLContext:
+def _tls_context(tls: ExtenderTls) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=tls.ca_file or None)
     if tls.cert_file:
         context.load_cert_chain(tls.cert_file, tls.key_file or None)
@@ -391,13 +391,13 @@ class RpcTransport:
         self._channel: grpc.aio.Channel | None = None  # created by the first call, because it belongs to the running event loop
 
     async def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterResponse:
-        result = await self._call(FILTER, self._args(pod, nodes), ExtenderFilterResult)
+        result = await self._call(FILTER, self._build_args(pod, nodes), ExtenderFilterResult)
         if result.error:
-            raise ExtenderError(FILTER, self._url(FILTER), f": {result.error}")
+            raise ExtenderError(FILTER, self._verb_url(FILTER), f": {result.error}")
         return FilterResponse(result.nodeNames, dict(result.failedNodes), dict(result.failedAndUnresolvableNodes))
 
     async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
-        result = await self._call(PRIORITIZE, self._args(pod, nodes), HostPriorityList)
+        result = await self._call(PRIORITIZE, self._build_args(pod, nodes), HostPriorityList)
         return [(item.host, item.score) for item in result.items]
 
     async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, VictimUids]:
@@ -417,25 +417,25 @@ class RpcTransport:
     async def bind(self, binding: Binding, fence: Fence) -> None:
         result = await self._call(BIND, ExtenderBindingArgs(binding=binding, fence=fence), ExtenderBindingResult)
         if result.error:
-            raise ExtenderError(BIND, self._url(BIND), f": {result.error}")
+            raise ExtenderError(BIND, self._verb_url(BIND), f": {result.error}")
 
     async def close(self) -> None:
         if self._channel is not None:
             await self._channel.close()
 
-    def _args(self, pod: Pod, nodes: Sequence[Node]) -> ExtenderArgs:
+    def _build_args(self, pod: Pod, nodes: Sequence[Node]) -> ExtenderArgs:
         if self._by_name:
             return ExtenderArgs(pod=pod, nodeNames=[node.metadata.name for node in nodes])
         return ExtenderArgs(pod=pod, nodes=nodes)
 
-    def _url(self, verb: str) -> str:
+    def _verb_url(self, verb: str) -> str:
         return f"{SCHEME}{self._target}/{METHODS[verb]}"
 
     async def _call(self, verb: str, request: Message, response: type[R]) -> R:
-        url, deadline = self._url(verb), asyncio.get_running_loop().time() + self._timeout
+        url, deadline = self._verb_url(verb), asyncio.get_running_loop().time() + self._timeout
         try:
             async with asyncio.timeout_at(deadline):
-                channel = await self._connected()
+                channel = await self._connected_channel()
         except TimeoutError:
             raise NotSent(verb, url, f": no connection within {self._timeout:g} s") from None
         if channel is None:
@@ -453,7 +453,7 @@ class RpcTransport:
             raise ExtenderError(verb, url, f": the response is not a valid {response.DESCRIPTOR.name}")
         return answer
 
-    async def _connected(self) -> grpc.aio.Channel | None:
+    async def _connected_channel(self) -> grpc.aio.Channel | None:
         """Return a connected channel, or None if the extender is unavailable.
 
         A call on an unconnected channel could be sent much later.

@@ -67,10 +67,10 @@ class ExtenderConfiguration:
 
 def requests_managed_resource(managed: Collection[str], pod: Pod) -> bool:
     """Return True if the pod requests one of the managed resources, or if there are none."""
-    return not managed or any(name in managed for name in _resources(pod))
+    return not managed or any(name in managed for name in _resource_names(pod))
 
 
-def _resources(pod: Pod) -> Iterator[str]:
+def _resource_names(pod: Pod) -> Iterator[str]:
     """Yield the resources that the containers request or limit, regardless of the amount."""
     for container in (*pod.spec.containers, *pod.spec.initContainers):
         yield from container.resources.requests

@@ -161,7 +161,7 @@ class CostLimit:
 
     def find_refusal(self, pod: PodInfo, nodes: NodeTable) -> str:
         """Return the reason for a refusal, or an empty string if the pod is within the budget. Raise PluginError."""
-        costs = self._costs(pod, nodes)
+        costs = self._plugin_costs(pod, nodes)
         total = sum(cost.seconds for cost in costs)
         if total <= BUDGET:
             return ""
@@ -173,9 +173,9 @@ class CostLimit:
 
     def estimate_decision_cost(self, pod: PodInfo, nodes: NodeTable) -> float:
         """Return the estimated CPU seconds of one decision. It also accepts small pods. Raise PluginError."""
-        return sum(cost.seconds for cost in self._costs(pod, nodes))
+        return sum(cost.seconds for cost in self._plugin_costs(pod, nodes))
 
-    def _costs(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+    def _plugin_costs(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
         labels = len(pod.raw.metadata.labels)
         costs = [Cost(labels * _LABEL, labels, "labels")]
         for plugin in self._plugins:

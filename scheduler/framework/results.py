@@ -31,6 +31,9 @@ _ROUNDING = 1e-10
 _CALLERS = ("pinnace.scheduler.framework", "pinnace.scheduler.explain", "pinnace.scheduler.scheduling_cycle")
 _FEW = 256
 NO_NODES = "no nodes available to schedule pods"
+CycleState = dict[str, Any]
+"""Data that the plugins of one cycle share with each other and with their own later methods. Keys start with the name of the
+plugin."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,6 @@ def whole(scores: FloatArray) -> FloatArray:
     """Round scores down. kube-scheduler uses integer division, so nodes with nearly equal scores tie."""
     result: FloatArray = np.floor(scores + _ROUNDING)
     return result
-
-
-CycleState = dict[str, Any]
-"""Data that the plugins of one cycle share with each other and with their own later methods. Keys start with the name of the
-plugin."""
 
 
 class PluginError(Exception):
@@ -345,12 +343,12 @@ def _only_row(row: int, verdicts: NodeReasons) -> FilterResult:
 def _count(verdicts: NodeReasons, nodes: BoolArray) -> Counter[str]:
     """Return the number of these nodes by reason."""
     counter = Counter[str]()
-    for code, number in _occurrences(verdicts.codes[nodes]):
+    for code, number in _count_codes(verdicts.codes[nodes]):
         counter.update(dict.fromkeys(verdicts.reasons(code), number))
     return counter
 
 
-def _occurrences(codes: NDArray[Any]) -> Iterator[tuple[int, int]]:
+def _count_codes(codes: NDArray[Any]) -> Iterator[tuple[int, int]]:
     """Yield each code and its count in ascending order. Small codes are counted without sorting."""
     if len(codes) and codes.min() >= 0 and codes.max() < _FEW:
         numbers = np.bincount(codes)

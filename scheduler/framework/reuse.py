@@ -83,7 +83,7 @@ class EquivalenceCache:
         """
         if nodes is not self._nodes or pod.volumes is not None:
             return None
-        signature = _signature(pod, framework)
+        signature = _pod_signature(pod, framework)
         equivalence_class = self._classes.pop(signature, None)
         try:
             if equivalence_class is None or equivalence_class.generation != nodes.generation:
@@ -110,7 +110,7 @@ class EquivalenceCache:
         """
         if nodes is not self._nodes or pod.volumes is not None:
             return False
-        equivalence_class = self._classes.get(_signature(pod, framework))
+        equivalence_class = self._classes.get(_pod_signature(pod, framework))
         try:
             return (
                 equivalence_class is not None
@@ -127,7 +127,7 @@ class EquivalenceCache:
 
     def store_diagnosis(self, state: CycleState, pod: PodInfo, framework: Framework, diagnosis: Diagnosis) -> None:
         """Store the diagnosis and its state for the class of the pod."""
-        if (equivalence_class := self._classes.get(_signature(pod, framework))) is not None:
+        if (equivalence_class := self._classes.get(_pod_signature(pod, framework))) is not None:
             equivalence_class.store_diagnosis(state, diagnosis)
 
     def _record_failure(self, error: Exception) -> None:
@@ -412,7 +412,7 @@ def rows_with_highest_score(scores: FloatArray) -> IntArray:
     return np.flatnonzero(scores == scores.max())
 
 
-def _signature(pod: PodInfo, framework: Framework) -> Hashable:
+def _pod_signature(pod: PodInfo, framework: Framework) -> Hashable:
     return framework.scheduler_name, pod.template, pod.identity
 
 

@@ -159,7 +159,7 @@ class Framework:
         self.filters: list[FilterPlugin] = at(Point.FILTER)
         self._filtering = {plugin.name for plugin in self.filters}
         self._post_filters = at(Point.POST_FILTER)
-        self.scorers = [_scorer(item, self._faults) for item in profile.get(Point.SCORE, ()) if item.weight]
+        self.scorers = [_build_scorer(item, self._faults) for item in profile.get(Point.SCORE, ()) if item.weight]
         self._hints = {
             enqueue_hint.name: enqueue_hint
             for point in _REFUSING
@@ -279,7 +279,7 @@ class Framework:
         """
         awaited, left = set(), np.ones(diagnosis.nodes, np.bool_)
         for plugin, result in diagnosis.refusals:
-            lasting = self._lasting(plugin, result)
+            lasting = self._lasting_refusals(plugin, result)
             if lasting is not None and (left & lasting).any():
                 awaited.add(plugin)
                 left &= ~lasting
@@ -294,7 +294,7 @@ class Framework:
         hint = self._hints.get(plugin)
         return hint is None or Change.POD_PLACED in self._changes_of_hint(hint)
 
-    def _lasting(self, plugin: str, result: FilterResult) -> BoolArray | None:
+    def _lasting_refusals(self, plugin: str, result: FilterResult) -> BoolArray | None:
         """Return the nodes that the plugin refuses even without their pods, or None if there are none."""
         hint = self._hints.get(plugin)
         if hint is not None and Change.POD_FREED not in self._changes_of_hint(hint):
@@ -345,7 +345,7 @@ class Framework:
         """Return the nodes that may fit the pod if other pods are removed, according to the plugins that refuse them."""
         curable = np.full(diagnosis.nodes, diagnosis.pre_filter is None)
         for plugin, result in diagnosis.refusals:
-            if (lasting := self._lasting(plugin, result)) is not None:
+            if (lasting := self._lasting_refusals(plugin, result)) is not None:
                 curable &= ~lasting
         if diagnosis.unresolvable is not None:
             curable &= ~diagnosis.unresolvable
@@ -360,14 +360,14 @@ class Framework:
         found = np.full(diagnosis.nodes, diagnosis.pre_filter is not None)
         left = np.ones(diagnosis.nodes, np.bool_)
         for plugin, result in diagnosis.refusals:
-            if (lasting := self._lasting(plugin, result)) is not None:
+            if (lasting := self._lasting_refusals(plugin, result)) is not None:
                 found |= left & lasting
             left &= result.passed
         return found if diagnosis.unresolvable is None else found | (left & diagnosis.unresolvable)
 
     def lasting_refusals(self, diagnosis: Diagnosis) -> Sequence[tuple[str, FilterResult]]:
         """Return the refusals that remain if pods are removed, by plugin."""
-        found = [(plugin, result, self._lasting(plugin, result)) for plugin, result in diagnosis.refusals]
+        found = [(plugin, result, self._lasting_refusals(plugin, result)) for plugin, result in diagnosis.refusals]
         return [(plugin, FilterResult(~lasting, result.explain)) for plugin, result, lasting in found if lasting is not None]
 
     def single_node_filter(self, diagnosis: Diagnosis) -> SingleNodeFilter | None:
@@ -433,7 +433,7 @@ class _AnyEventHint:
 _ANYTHING = _AnyEventHint()
 
 
-def _scorer(enabled: Enabled, faults: PluginErrorLog) -> Scorer:
+def _build_scorer(enabled: Enabled, faults: PluginErrorLog) -> Scorer:
     plugin: Any = enabled.plugin
     return Scorer(
         plugin,

@@ -28,7 +28,7 @@ from typing import Any
 from zlib import crc32
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.resources import PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.api.selectors import LabelRequirement, LabelSelector
@@ -100,7 +100,7 @@ class Coscheduling:
         if there < enough:
             siblings = f"current pods number: {there}, minMember of group: {enough}"
             return Status(f"pre-filter pod {pod.name} cannot find enough sibling pods, {siblings}")
-        assigned = int(nodes.pods.count_pods(_selection(group)).sum()) - self._count_preempted(group)
+        assigned = int(nodes.pods.count_pods(_group_selection(group)).sum()) - self._count_preempted(group)
         if assigned < enough and self._must_yield(group, pod.priority):
             self._stood_back[group] = None
             return Status(f"PodGroup {group} waits for the end of the turn of PodGroup {self._turn}")
@@ -143,7 +143,7 @@ class Coscheduling:
         if pod.uid in self._leaving:
             self._leaving.discard(pod.uid)
             if not self._leaving and self._turn:
-                self._activate(self._turn)
+                self._activate_group(self._turn)
 
     def permit(self, state: CycleState, pod: PodInfo, node: str) -> Wait | None:
         group = group_of(pod.raw)
@@ -154,7 +154,7 @@ class Coscheduling:
             return None
         if group not in self._gathering:
             self._gathering[group] = _Gathering(pod.priority)
-            self._activate(group)
+            self._activate_group(group)
         self._gathering[group].waiting.append(pod.uid)
         return Wait(self._timeout)
 
@@ -167,7 +167,7 @@ class Coscheduling:
     def _must_yield(self, group: str, priority: int) -> bool:
         return self._turn not in ("", group) and priority <= self._gathering[self._turn].priority
 
-    def _activate(self, group: str) -> None:
+    def _activate_group(self, group: str) -> None:
         for uid in self._members.under(group):
             self._handle.activate(uid)
 
@@ -188,7 +188,7 @@ class Coscheduling:
             self._turn = ""
             stood_back, self._stood_back = self._stood_back, {}
             for item in stood_back:
-                self._activate(item)
+                self._activate_group(item)
         gathering = self._gathering.pop(group, None)
         return gathering.waiting if gathering is not None else []
 
@@ -206,10 +206,10 @@ def _group_counting(pod: Pod) -> str:
 
 def _sufficient_pods(pod: Pod) -> int:
     """Return the sufficient number of pods, or 0 if the label is invalid."""
-    return natural(pod.metadata.labels.get(MIN_AVAILABLE, "")) or 0
+    return parse_natural(pod.metadata.labels.get(MIN_AVAILABLE, "")) or 0
 
 
-def _selection(group: str) -> Selection:
+def _group_selection(group: str) -> Selection:
     """Return a selection of the pods of a group."""
     namespace, _, name = group.partition("/")
     return Selection(frozenset((namespace,)), LabelSelector((LabelRequirement(NAME, frozenset((name,))),)), living=True)

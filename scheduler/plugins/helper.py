@@ -20,6 +20,8 @@ T = TypeVar("T", bound=Object)
 MOST = 1_000
 """Maximum number of Services to check per pod, which takes three milliseconds."""
 _SPREADING = ("ReplicaSet", "ReplicationController", "StatefulSet")
+Weighted = tuple[str, Selection | AffinityTerm, float]
+"""A topology key, the counted pods, and the factor of their number."""
 
 
 def check_names(args: Mapping[str, Any], allowed: Sequence[str], path: str = "") -> None:
@@ -80,10 +82,10 @@ class ObjectStores(Protocol):
 def _service_index_key(service: Service) -> str:
     """Return the index key of a Service: its label with the longest value, or "" if it has no selector."""
     label = max(service.spec.selector.items(), key=lambda item: (len(item[1]), item), default=None)
-    return _key(service.metadata.namespace, *label) if label is not None else ""
+    return _index_key(service.metadata.namespace, *label) if label is not None else ""
 
 
-def _key(namespace: str, key: str, value: str) -> str:
+def _index_key(namespace: str, key: str, value: str) -> str:
     return f"{namespace}/{key}={value}"
 
 
@@ -137,7 +139,7 @@ class SiblingPods:
         )
         selector = selector_of_controller(owner.uid) if owner is not None and owner.kind in _SPREADING else LabelSelector()
         labels = pod.raw.metadata.labels
-        result = (self._services.under(_key(pod.namespace, *label)).values() for label in labels.items())
+        result = (self._services.under(_index_key(pod.namespace, *label)).values() for label in labels.items())
         demanded = set[str]()
         for service in islice(chain.from_iterable(result), MOST):
             wanted = service.spec.selector
@@ -146,10 +148,6 @@ class SiblingPods:
         if demanded:
             selector = selector.and_also(LabelRequirement(key, frozenset((labels[key],))) for key in demanded)
         return Selection(frozenset((pod.namespace,)), selector, living=True) if selector.requirements else None
-
-
-Weighted = tuple[str, Selection | AffinityTerm, float]
-"""A topology key, the counted pods, and the factor of their number."""
 
 
 def sum_per_domain(numbers: FloatArray, labels: EncodedColumn[str | None]) -> FloatArray:

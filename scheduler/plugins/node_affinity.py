@@ -12,7 +12,7 @@ from pinnace.api import names
 from pinnace.api.codec import CodecError, from_dict
 from pinnace.api.core_v1_pb2 import NodeAffinity as ApiNodeAffinity
 from pinnace.api.core_v1_pb2 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PreferredSchedulingTerm
-from pinnace.api.integers import integer
+from pinnace.api.integers import parse_integer
 from pinnace.fit.room import AFFINITY_REASON, matches_node, selector_matches
 from pinnace.scheduler.framework import (
     MAX_SCORE,
@@ -76,7 +76,7 @@ def _check_term(term: NodeSelectorTerm, path: str) -> None:
             case "Gt" | "Lt":
                 _require(len(requirement.values) == 1, f"{where}.values: expected one with {requirement.operator}")
                 (bound,) = requirement.values
-                _require(integer(bound) is not None, f"{where}.values[0]: expected a whole number, got {bound!r}")
+                _require(parse_integer(bound) is not None, f"{where}.values[0]: expected a whole number, got {bound!r}")
             case other:
                 raise ValueError(f"{where}.operator: expected In, NotIn, Exists, DoesNotExist, Gt or Lt, got {other!r}")
     for index, requirement in enumerate(term.matchFields):
@@ -205,7 +205,7 @@ class _Numbers:
 
     def nodes_satisfying(self, requirement: NodeSelectorRequirement) -> BoolArray:
         """Return the nodes that satisfy a Gt or Lt requirement."""
-        bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
+        bound = parse_integer(requirement.values[0]) if len(requirement.values) == 1 else None
         if bound is None:
             return np.zeros(len(self._nodes), np.bool_)
         whole, number = self._parse_label(requirement.key)
@@ -216,8 +216,8 @@ class _Numbers:
         result = self._parsed.get(key)
         if result is None:
             labels = self._nodes.label(key)
-            whole = labels.map(lambda value: integer(value or "") is not None, np.bool_)
-            result = self._parsed[key] = whole, labels.map(lambda value: integer(value or "") or 0, np.int64)
+            whole = labels.map(lambda value: parse_integer(value or "") is not None, np.bool_)
+            result = self._parsed[key] = whole, labels.map(lambda value: parse_integer(value or "") or 0, np.int64)
         return result
 
 

@@ -122,7 +122,7 @@ def without_capacity(nodes: NodeTable) -> BoolArray | None:
     return lacking if lacking.any() else None
 
 
-def _percentage(amount: FloatArray, capacity: FloatArray) -> FloatArray:
+def _compute_percentage(amount: FloatArray, capacity: FloatArray) -> FloatArray:
     """Return 0 to 100, truncated; 0 on nodes without the resource."""
     clipped = np.clip(amount, 0, capacity)
     clipped *= MAX_SCORE
@@ -141,10 +141,10 @@ def strategy_scorer(strategy: Mapping[str, Any]) -> Callable[[Requests, NodeTabl
         for use in resource_uses(counted, requests, nodes):
             counts = use.capacity > 0
             if kind == RATIO:
-                liked = heights[_percentage(use.used, use.capacity).astype(np.int64)]
+                liked = heights[_compute_percentage(use.used, use.capacity).astype(np.int64)]
                 counts &= liked > 0
             else:
-                liked = _percentage(use.used if kind == MOST else use.capacity - use.used, use.capacity)
+                liked = _compute_percentage(use.used if kind == MOST else use.capacity - use.used, use.capacity)
             total += np.where(counts, liked, 0) * use.weight
             weights += counts * use.weight
         mean: FloatArray = total / np.maximum(weights, 1)
@@ -218,7 +218,7 @@ class NodeResourcesFit:
         ]
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-        requests = self._requests(pod)
+        requests = self._counted_requests(pod)
         short = [lacking for _, lacking in insufficient_nodes(requests, nodes.free)]
 
         def explain() -> NodeReasons:
@@ -242,7 +242,9 @@ class NodeResourcesFit:
         return FilterResult(~reduce(np.bitwise_or, short), explain, too_small)
 
     def lacking(self, pod: PodInfo, free: Callable[[str], int]) -> Sequence[str]:
-        return [insufficient_reason(resource) for resource, amount in self._requests(pod).amounts if free(resource) < amount]
+        return [
+            insufficient_reason(resource) for resource, amount in self._counted_requests(pod).amounts if free(resource) < amount
+        ]
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         row = nodes.row(event.node)
@@ -252,14 +254,14 @@ class NodeResourcesFit:
         score = _least_allocated if self._usual else self._score
         return score(pod.container_requests, nodes)
 
-    def _requests(self, pod: PodInfo) -> Requests:
+    def _counted_requests(self, pod: PodInfo) -> Requests:
         """Return the pod's requests without ignored resources."""
         if not (self._ignored or self._ignored_groups):
             return pod.requests
-        amounts = tuple((resource, amount) for resource, amount in pod.requests.amounts if not self._ignores(resource))
+        amounts = tuple((resource, amount) for resource, amount in pod.requests.amounts if not self._ignores_resource(resource))
         return replace(pod.requests, amounts=amounts)
 
-    def _ignores(self, resource: str) -> bool:
+    def _ignores_resource(self, resource: str) -> bool:
         group, extended, _ = resource.partition("/")
         return bool(extended) and (resource in self._ignored or group in self._ignored_groups)
 
@@ -337,18 +339,18 @@ class NodeResourcesBalancedAllocation:
         return None if requested.intersection(self._names) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        with_pod, without = (_balance(deviation) for deviation in self._deviations(pod, nodes))
+        with_pod, without = (_to_balance(deviation) for deviation in self._usage_deviations(pod, nodes))
         scores = np.subtract(with_pod, without, out=with_pod)
         scores += 1.5 * MAX_SCORE
         scores *= 0.5
         return np.floor(scores, out=scores)
 
-    def _deviations(self, pod: PodInfo, nodes: NodeTable) -> tuple[FloatArray, FloatArray]:
+    def _usage_deviations(self, pod: PodInfo, nodes: NodeTable) -> tuple[FloatArray, FloatArray]:
         """Return the standard deviations of the used shares with the pod and without it. They are at most 0.5."""
         if not self._usual:
             counted = list(resource_uses(self._resources, pod.requests, nodes, assuming=False))
             before = [replace(use, used=use.used - use.requested) for use in counted]
-            return _deviation(counted, len(nodes)), _deviation(before, len(nodes))
+            return _share_deviation(counted, len(nodes)), _share_deviation(before, len(nodes))
         requested = dict(pod.requests.amounts)
         used = [(nodes.allocatable(resource) - nodes.free(resource)).astype(np.float64) for resource in SCORED]
         with_pod = [amount + requested.get(resource, 0) for resource, amount in zip(SCORED, used, strict=True)]
@@ -371,14 +373,14 @@ def _half_difference(used: Sequence[FloatArray], nodes: NodeTable) -> FloatArray
     return diff_stores
 
 
-def _balance(deviation: FloatArray) -> FloatArray:
+def _to_balance(deviation: FloatArray) -> FloatArray:
     """Return the balance of nodes in percent, truncated. It overwrites `deviation`."""
     np.subtract(1, deviation, out=deviation)
     deviation *= MAX_SCORE
     return np.floor(deviation, out=deviation)
 
 
-def _deviation(counted: Sequence[ResourceUse], nodes: int) -> FloatArray:
+def _share_deviation(counted: Sequence[ResourceUse], nodes: int) -> FloatArray:
     """Return the standard deviation of the used shares of the resources that each node has. The sums are in the order of the
     resources. Two resources have half their difference, which is not rounded as the general formula is."""
     if not counted:

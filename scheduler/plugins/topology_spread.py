@@ -179,7 +179,7 @@ class PodTopologySpread:
         return [Cost(seconds, len(constraints), "topology spread constraints")]
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
-        state[_HARD] = self._constraints(pod, HARD)
+        state[_HARD] = self._constraints_of(pod, HARD)
         return None if state[_HARD] else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
@@ -227,7 +227,7 @@ class PodTopologySpread:
         return not pods or any(selector.matches(pod_group.labels) for pod_group in pods for selector in counted)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
-        constraints = self._constraints(pod, SOFT)
+        constraints = self._constraints_of(pod, SOFT)
         if not constraints:
             return SKIP
         state[_SOFT] = constraints
@@ -266,7 +266,7 @@ class PodTopologySpread:
         spread[~scored] = 0
         return spread
 
-    def _constraints(self, pod: PodInfo, when: str) -> list[SpreadConstraint]:
+    def _constraints_of(self, pod: PodInfo, when: str) -> list[SpreadConstraint]:
         if pod.raw.spec.topologySpreadConstraints:
             return own_constraints(pod, when)
         defaults = [default for default in self._defaults if default.whenUnsatisfiable == when]
@@ -329,7 +329,7 @@ class SelectorSpread:
         if siblings is None:
             return SKIP
         state[_SIBLINGS] = siblings
-        state[_ZONES] = _zones(nodes)
+        state[_ZONES] = _number_zones(nodes)
         return None
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
@@ -354,7 +354,7 @@ def _score_fewest(counts: FloatArray, most: float) -> FloatArray:
     return (most - counts) * (MAX_SCORE / most) if most > 0 else np.full(len(counts), MAX_SCORE)
 
 
-def _zones(nodes: NodeTable) -> IntArray:
+def _number_zones(nodes: NodeTable) -> IntArray:
     """Return a number for the region and zone of each node, or 0 for nodes without both."""
     regions, zones = nodes.label(REGION_LABEL).codes.astype(np.int64), nodes.label(ZONE_LABEL).codes
     return regions * (int(zones.max()) + 1) + zones

@@ -229,17 +229,17 @@ class _CandidateChoice:
         for rank, candidate in enumerate(candidates):
             self.numbers[rank] = numbers.setdefault(candidate.name, len(numbers))
         self._lists = list(_create_rank_ranges(candidates, nodes))
-        self._first = self._least(np.arange(self._rows), np.empty((0, self._rows), np.int64))
+        self._first = self._least_volume(np.arange(self._rows), np.empty((0, self._rows), np.int64))
 
     def first_free_candidates(self, taken: IntArray) -> IntArray:
         """Return the first free candidate of each node. `taken` has the numbers of the volumes that earlier claims use on each
         node."""
         contested = ((taken == self.numbers[self._first]) & (taken != NONE)).any(axis=0).nonzero()[0]
         if len(contested):
-            self._first[contested] = self._least(contested, taken[:, contested])
+            self._first[contested] = self._least_volume(contested, taken[:, contested])
         return self._first.copy()
 
-    def _least(self, rows: IntArray, taken: IntArray) -> IntArray:
+    def _least_volume(self, rows: IntArray, taken: IntArray) -> IntArray:
         least = np.full(len(rows), self._nothing, np.int64)
         for list_ in self._lists:
             np.minimum(least, list_.first_free_ranks(rows, taken, self.numbers, self._nothing), out=least)
@@ -294,12 +294,12 @@ def _create_rank_ranges(candidates: Sequence[VolumeCandidate], nodes: NodeTable)
             parts[value] = len(ranks), len(ranks) + len(own)
             ranks += own
         labels = nodes.label(key)
-        yield _RankRange(ranks, *(labels.map(partial(_part, parts, side), np.int64) for side in (0, 1)))
+        yield _RankRange(ranks, *(labels.map(partial(_count_part, parts, side), np.int64) for side in (0, 1)))
     for own in others.values():
         yield _RankRange(own, nowhere, reachable_nodes(candidates[own[0]].volume, nodes) * len(own))
 
 
-def _part(parts: Mapping[str | None, tuple[int, int]], side: int, value: str | None) -> int:
+def _count_part(parts: Mapping[str | None, tuple[int, int]], side: int, value: str | None) -> int:
     return parts.get(value, (0, 0))[side]
 
 

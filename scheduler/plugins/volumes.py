@@ -50,6 +50,7 @@ SEPARATOR = "__"
 _STATE = "VolumeZone.volumes"
 LIMIT_REASON = "node(s) exceed max volume count"
 NO_LIMIT = np.iinfo(np.int32).max
+Counts = NDArray[np.int64]
 
 
 class Volumes:
@@ -160,7 +161,7 @@ class VolumeRestrictions:
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         in_use = any(nodes.used_volumes.count_users(key) for key in self._exclusive_claims(pod))
         codes = np.full(len(nodes), _REASONS.index(IN_USE) if in_use else 0, np.int32)
-        codes[nodes.rows(_conflicting(pod, nodes))] = _REASONS.index(DISK)
+        codes[nodes.rows(_conflicting_nodes(pod, nodes))] = _REASONS.index(DISK)
         return FilterResult.coded(codes, _REASONS)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
@@ -169,7 +170,7 @@ class VolumeRestrictions:
             return is_about_claims(event, pod)
         if event.change & Change.POD_FREED and not event.change & Change.VOLUMES_FREED:
             return False
-        return bool(claims_of(pod)) or event.node not in set(_conflicting(pod, nodes))
+        return bool(claims_of(pod)) or event.node not in set(_conflicting_nodes(pod, nodes))
 
     def _exclusive_claims(self, pod: PodInfo) -> Iterator[str]:
         """Yield the claims that only one pod may use at a time."""
@@ -177,7 +178,7 @@ class VolumeRestrictions:
         return (key for key in there if "ReadWriteOncePod" in self._claims[key].spec.accessModes)
 
 
-def _conflicting(pod: PodInfo, nodes: NodeTable) -> Iterator[str]:
+def _conflicting_nodes(pod: PodInfo, nodes: NodeTable) -> Iterator[str]:
     """Yield the nodes with a pod that uses one of the disks, unless both pods only read it."""
     for disk in pod.volumes.disks if pod.volumes is not None else ():
         yield from nodes.used_volumes.count_users(Disk(disk.kind, disk.identity, False))
@@ -197,7 +198,7 @@ class VolumeZone:
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         persistent_volumes = []
         for key in claims_of(pod):
-            volume = self._volume(pod, key)
+            volume = self._volume_of_claim(pod, key)
             if isinstance(volume, Status):
                 return volume
             if volume is not None and any(label in volume.metadata.labels for label in LABELS):
@@ -218,7 +219,7 @@ class VolumeZone:
         about_others = event.resource in (PERSISTENT_VOLUMES.plural, STORAGE_CLASSES.plural)
         return Change.OBJECT not in event.change or about_others or is_about_claims(event, pod)
 
-    def _volume(self, pod: PodInfo, key: str) -> PersistentVolume | Status | None:
+    def _volume_of_claim(self, pod: PodInfo, key: str) -> PersistentVolume | Status | None:
         """Return the volume of a claim, or None if the claim is unbound and may stay so until the pod is scheduled."""
         claim = self._objects.claims.get(key)
         if claim is None:
@@ -253,9 +254,6 @@ def _nodes_with_values(values: Iterable[str], label: str, nodes: NodeTable) -> B
     for value in values:
         result |= nodes.label(label).equal(value)
     return result
-
-
-Counts = NDArray[np.int64]
 
 
 class NodeVolumeLimits:
@@ -359,7 +357,7 @@ class _VolumeCounts:
         if current != self._csi_nodes:
             for row, (old, new) in enumerate(zip(self._csi_nodes, current, strict=True)):
                 if old is not new:
-                    self._limit(row, new)
+                    self._set_limits(row, new)
             self._csi_nodes = current
 
     def _update_node(self, node: str, nodes: NodeTable) -> None:
@@ -377,7 +375,7 @@ class _VolumeCounts:
         for driver, column in self._attached.items():
             column[row] = counts[driver]
 
-    def _limit(self, row: int, csi_node: CSINode | None) -> None:
+    def _set_limits(self, row: int, csi_node: CSINode | None) -> None:
         for column in self._limits.values():
             column[row] = NO_LIMIT
         for driver in csi_node.spec.drivers if csi_node is not None else ():

@@ -126,7 +126,7 @@ def _watch(rng: random.Random, store: Mvcc, first: int, leases: Sequence[int]) -
 
 async def watched(storage: Storage, start: int, until: int) -> list[KeyChange]:
     """Return the changes of a watch up to a revision."""
-    async with aclosing(storage.watch(start)) as watch:  # type: ignore[type-var]
+    async with aclosing(storage.watch(start)) as watch:
         return await take(watch, until)
 
 
@@ -177,7 +177,7 @@ class Shifted:
 
     async def watch(self, start_revision: int) -> AsyncIterator[ChangeBatch]:
         try:
-            async with aclosing(self._inner.watch(self._real(start_revision))) as watch:  # type: ignore[type-var]
+            async with aclosing(self._inner.watch(self._real(start_revision))) as watch:
                 async for batch in watch:
                     yield ChangeBatch(batch.revision - self._shift, self.seen(batch.changes))
         except Compacted as error:

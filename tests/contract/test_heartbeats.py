@@ -112,7 +112,7 @@ async def test_leases_survive_the_end_of_a_server(cluster: Cluster, end: Callabl
     cluster.fleet("fleet-a", ["n1", "n2"], one, two)
     before = await cluster.holding("n1", "n2")
     revision = await cluster.storage.current_revision()
-    await end(one)  # type: ignore[misc]
+    await end(one)
     after = await cluster.until(lambda found: all(item.mod_revision > revision for item in found.values()))
     await asyncio.sleep(TIMING.ttl)
     assert await cluster.leases() == after

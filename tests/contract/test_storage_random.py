@@ -44,7 +44,7 @@ async def compare(other: Storage, seeds: range) -> None:
     """Run the same operations on `other` and, for each seed, on a new MemoryStorage. Raise AssertionError at the first result
     that differs."""
     # The watch starts at a future revision: a watch that replays may hit a compaction before it has caught up.
-    async with aclosing(other.watch(await other.current_revision() + 2)) as watch:  # type: ignore[type-var]
+    async with aclosing(other.watch(await other.current_revision() + 2)) as watch:
         await anext(watch)
         await take(watch, await done(other, Write("/begin", None, await put(other, "/begin"))))
         for seed in seeds:

@@ -64,7 +64,7 @@ def _wrong_type(encoded: bytes, other: bytes, rng: random.Random) -> bytes:
     """A field under its number, but with another wire type."""
     number = rng.randrange(1, 12)
     body = rng.choice((b"", b"\0", b"\x01" * 8, b"\xff" * 9 + b"\x01", b"\xff\xff\xff\xff\x0f", b"\x05abc"))
-    return encoded + wire.varint(number << 3 | rng.randrange(8)) + body
+    return encoded + wire.encode_varint(number << 3 | rng.randrange(8)) + body
 
 
 def _unknown(encoded: bytes, other: bytes, rng: random.Random) -> bytes:

@@ -31,7 +31,7 @@ class Keeper:
     async def look_around(self) -> None:
         """Makes the namespace of the probe, and remembers what is there: it is to stay."""
         request = NAMESPACES.request("Create")()
-        request.object.metadata.name = NAMESPACE  # type: ignore[attr-defined]
+        request.object.metadata.name = NAMESPACE
         await self._call(NAMESPACES, "Create", request)
         self._there = {resource.plural: set(map(_place, await self._list(resource))) for resource in ALL}
 

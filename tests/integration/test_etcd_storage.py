@@ -72,7 +72,7 @@ class TestNobodyThere:
         await put(storage, "a")
         await storage.close()
 
-    def test_no_endpoint_is_a_mistake(self) -> None:
+    def test_empty_endpoint_list_is_refused(self) -> None:
         with pytest.raises(ValueError, match="no etcd endpoint"):
             EtcdStorage([])
 

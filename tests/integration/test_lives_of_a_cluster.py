@@ -116,7 +116,7 @@ def kill_a_start(life: Life, rng: random.Random) -> None:
 DEEDS: list[Callable[[Life, random.Random], None]] = [kill_all, kill_some, ask_some_to_end, stop, kill_a_start]
 
 
-def test_no_order_of_kills_and_starts_loses_anything(life: Life, tmp_path: Path) -> None:
+def test_cluster_state_survives_every_order_of_kills_and_starts(life: Life, tmp_path: Path) -> None:
     rng = random.Random(SEED)
     (tmp_path / "pods.yaml").write_text("---".join(POD.format(number) for number in range(OBJECTS)))
     life.well("apply", "-f", str(tmp_path / "pods.yaml"))

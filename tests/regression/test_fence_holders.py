@@ -211,7 +211,9 @@ async def test_token_is_useless_to_other_sessions_and_users(server: Assembly, st
                 stale = f'fencing token {fence.token} of election "scheduler" is not current: stop leading'
                 assert refusal == Refusal(Code.FAILED_PRECONDITION, "Fenced", stale)
             with pytest.raises(Rejected) as caught:
-                await call(server, "Pods/Delete", user, [(fences.KEY, fences.header(fence))], namespace=OWN, name="pending")
+                await call(
+                    server, "Pods/Delete", user, [(fences.KEY, fences.encode_header(fence))], namespace=OWN, name="pending"
+                )
             assert caught.value.refusal == Refusal(Code.FAILED_PRECONDITION, "Fenced", stale)
         assert not await node_of_pending(storage)
         assert await bind(server, SCHEDULER, leader.fence) is None
@@ -221,7 +223,7 @@ async def test_token_is_useless_to_other_sessions_and_users(server: Assembly, st
 async def test_fenced_writes_need_permission_to_campaign(server: Assembly) -> None:
     """The user has permissions for pods and obtains a fence of the controllers."""
     async with campaigning(server, CONTROLLERS, "controllers") as leader:
-        metadata = [(fences.KEY, fences.header(leader.fence))]
+        metadata = [(fences.KEY, fences.encode_header(leader.fence))]
         with pytest.raises(Rejected) as caught:
             await call(server, "Pods/Delete", PEOPLE["editor"], metadata, namespace=OWN, name="pending")
         assert caught.value.refusal.code is Code.PERMISSION_DENIED

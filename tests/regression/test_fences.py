@@ -107,7 +107,7 @@ async def test_deposed_leader_cannot_write(storage: MemoryStorage, client: Clien
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 async def test_write_needs_all_of_its_fences_to_hold(storage: MemoryStorage, client: Client, order: tuple[int, int]) -> None:
     fence = await elected(storage)
-    headers = [fences.header(fence), f"{ELECTION}/{fence.token + 1}/{SECRET.hex()}"]
+    headers = [fences.encode_header(fence), f"{ELECTION}/{fence.token + 1}/{SECRET.hex()}"]
     both = Connection([client.connection.endpoint], metadata=[(fences.KEY, headers[number]) for number in order])
     with pytest.raises(Fenced):
         await Client(both).pods.create(new("pod"))

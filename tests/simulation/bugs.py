@@ -108,7 +108,7 @@ def _without_fence(surgery: Surgery) -> None:
     """Whoever binds is taken for the leader, and the bind's transaction does not compare the election's key with the token."""
 
     async def believed(self: FenceVerifier, fence: Fence, user: Any) -> fencing.FencedTerm:
-        return fencing.FencedTerm(fences.term(fence), Guard(PODS.prefix, 0), (NOBODY, wellknown.DEFAULT_SCHEDULER))
+        return fencing.FencedTerm(fences.format_term(fence), Guard(PODS.prefix, 0), (NOBODY, wellknown.DEFAULT_SCHEDULER))
 
     surgery.replace(FenceVerifier, "verify", believed)
     original = surgery.replace(binding, "bind", lambda *args: [_unguarded(item) for item in original(*args)])

@@ -271,7 +271,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         with _in_silence():
             for task in self._tasks:
                 if not task.done():
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    task._log_destroy_pending = False
                     _close(task.get_coro())
             self._tasks.clear()
             gc.collect()

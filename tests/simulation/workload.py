@@ -225,7 +225,7 @@ class Workload:
             group.create_task(bind())
 
     def _recording(self, process: Process, rng: random.Random) -> Client:
-        connection = RecordingConnection(process.name, self._cluster.endpoints, self._cluster.journal, rng)  # type: ignore[arg-type]
+        connection = RecordingConnection(process.name, self._cluster.endpoints, self._cluster.journal, rng)
         process.on_crash.append(connection.abandon_pending_calls)
         return Client(connection)
 

@@ -106,17 +106,17 @@ class WebhookConfigurationStrategy(Strategy[Any]):
 
     def set_defaults(self, obj: AnyWebhookConfiguration) -> None:
         for webhook in obj.webhooks:
-            _default(webhook, "failurePolicy", "Fail")
-            _default(webhook, "matchPolicy", "Equivalent")
+            _set_default(webhook, "failurePolicy", "Fail")
+            _set_default(webhook, "matchPolicy", "Equivalent")
             webhook.namespaceSelector.SetInParent()
             webhook.objectSelector.SetInParent()
-            _default(webhook, "timeoutSeconds", DEFAULT_TIMEOUT)
+            _set_default(webhook, "timeoutSeconds", DEFAULT_TIMEOUT)
             if isinstance(obj, MutatingWebhookConfiguration):
-                _default(webhook, "reinvocationPolicy", "Never")
+                _set_default(webhook, "reinvocationPolicy", "Never")
             if webhook.clientConfig.HasField("service"):
-                _default(webhook.clientConfig.service, "port", DEFAULT_PORT)
+                _set_default(webhook.clientConfig.service, "port", DEFAULT_PORT)
             for rule in webhook.rules:
-                _default(rule.rule, "scope", "*")
+                _set_default(rule.rule, "scope", "*")
 
     def check_fields(self, obj: AnyWebhookConfiguration, out: list[Violation]) -> None:
         if expressions_size(obj) > MAX_EXPRESSIONS:
@@ -219,23 +219,23 @@ class PolicyBindingStrategy(Strategy[Any]):
             _validate_actions(list(obj.spec.validationActions), "spec.validationActions", out)
 
 
-def _default(message: Any, field: str, value: str | int) -> None:
+def _set_default(message: Any, field: str, value: str | int) -> None:
     if not message.HasField(field):
         setattr(message, field, value)
 
 
 def _default_policy(obj: AnyPolicy) -> None:
-    _default(obj.spec, "failurePolicy", "Fail")
+    _set_default(obj.spec, "failurePolicy", "Fail")
     if obj.spec.HasField("matchConstraints"):
         _default_match_resources(obj.spec.matchConstraints)
 
 
 def _default_match_resources(resources: MatchResources) -> None:
-    _default(resources, "matchPolicy", "Equivalent")
+    _set_default(resources, "matchPolicy", "Equivalent")
     resources.namespaceSelector.SetInParent()
     resources.objectSelector.SetInParent()
     for rule in (*resources.resourceRules, *resources.excludeResourceRules):
-        _default(rule.ruleWithOperations.rule, "scope", "*")
+        _set_default(rule.ruleWithOperations.rule, "scope", "*")
 
 
 def _validate_choice(message: Any, field: str, allowed: Sequence[str], path: str, out: list[Violation]) -> None:

@@ -131,7 +131,7 @@ class NodeStrategy(StatusStrategy[Node]):
 
     def prepare_update(self, obj: Node, old: Node) -> None:
         super().prepare_update(obj, old)
-        if _networks(obj.spec) != _networks(old.spec):
+        if _pod_networks(obj.spec) != _pod_networks(old.spec):
             _default_networks(obj)
 
     def prepare_status_update(self, obj: Node, old: Node) -> None:
@@ -197,7 +197,7 @@ def _default_networks(node: Node) -> None:
         spec.podCIDR = spec.podCIDRs[0]
 
 
-def _networks(spec: NodeSpec) -> tuple[str, Sequence[str]]:
+def _pod_networks(spec: NodeSpec) -> tuple[str, Sequence[str]]:
     """Return the pod networks of a node: podCIDR and podCIDRs."""
     return spec.podCIDR, list(spec.podCIDRs)
 

@@ -108,7 +108,7 @@ def _check_tls(obj: Secret, out: list[Violation]) -> None:
     out.extend(required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in obj.data)
 
 
-def _check_json(key: str) -> Callable[[Secret, list[Violation]], None]:
+def _require_json_object(key: str) -> Callable[[Secret, list[Violation]], None]:
     def check(obj: Secret, out: list[Violation]) -> None:
         if key not in obj.data:
             out.append(required(f"data[{key}]"))
@@ -130,7 +130,7 @@ _SECRET_TYPE_CHECKS: Mapping[str, Callable[[Secret, list[Violation]], None]] = {
     "kubernetes.io/basic-auth": _check_basic_auth,
     "kubernetes.io/ssh-auth": _check_ssh_auth,
     "kubernetes.io/tls": _check_tls,
-    "kubernetes.io/dockercfg": _check_json(".dockercfg"),
-    "kubernetes.io/dockerconfigjson": _check_json(".dockerconfigjson"),
+    "kubernetes.io/dockercfg": _require_json_object(".dockercfg"),
+    "kubernetes.io/dockerconfigjson": _require_json_object(".dockerconfigjson"),
 }
 """Checks of the well-known types. Any other type is allowed, without checks."""

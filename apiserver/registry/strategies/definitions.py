@@ -19,18 +19,17 @@ from pinnace.api.verbs_pb2 import Disruption
 from pinnace.apiextensions import definitions
 from pinnace.apiextensions.definitions import CLEANUP_FINALIZER
 from pinnace.apiextensions.naming import set_condition, terminating_condition
-from pinnace.apiserver.customresources.rules import check_schema_rules
-from pinnace.apiserver.customresources.warming import RecentResults
+from pinnace.apiserver.registry.large import RecentResults
 from pinnace.apiserver.registry.strategy import StatusStrategy, added_violations, carry_over
 from pinnace.apiserver.registry.validation.fields import validate_metadata, validate_metadata_update
+from pinnace.cel.rule_checks import check_rules
 from pinnace.cel.rules import DefaultRules
 
 _PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
 
 
 class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
-    """Results for large definitions are remembered (pinnace.apiserver.customresources.warming)."""
-
+    is_slow = True
     has_generation = True
     counts_deletion = False
     finalizers_at_deletion = (CLEANUP_FINALIZER,)
@@ -73,17 +72,11 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
         encoded = _encode(obj)
         return self._warnings.get(len(encoded), encoded, lambda: definitions.definition_warnings(to_dict(obj)))
 
-    def warm(self, obj: CustomResourceDefinition, old: CustomResourceDefinition | None) -> None:
-        """Compute all results for a write. Called in a thread."""
+    def warm(self, obj: CustomResourceDefinition) -> None:
         new = CustomResourceDefinition()
         new.CopyFrom(obj)
-        if old is None:
-            self.prepare_create(new)
-            self.validate(new)
-        else:
-            self.prepare_update(new, old)
-            self.validate_update(new, old)
-            self.warnings(old)
+        self.prepare_create(new)
+        self.validate(new)
         self.warnings(new)
 
     def _default_spec(self, obj: CustomResourceDefinition) -> None:
@@ -106,7 +99,7 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
             lambda: definitions.validate_definition(
                 to_dict(obj),
                 to_dict(old) if old is not None else None,
-                check_rules=check_schema_rules,
+                check_rules=check_rules,
                 evaluate_rules=DefaultRules(),
             ),
         )
@@ -122,7 +115,7 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
 
 
 def _encode(obj: CustomResourceDefinition) -> bytes:
-    """Return what the violations of a definition depend on."""
+    """Return the parts of a definition on which its violations depend."""
     part = CustomResourceDefinition(spec=obj.spec, status=obj.status)
     part.metadata.name = obj.metadata.name
     part.metadata.annotations.update(obj.metadata.annotations)

@@ -35,7 +35,7 @@ class RoleStrategy(Strategy[AnyRole]):
     check_name = staticmethod(names.path_segment)
 
     def check_fields(self, obj: AnyRole, out: list[Violation]) -> None:
-        number = sum(map(_combinations, obj.rules))
+        number = sum(map(_count_combinations, obj.rules))
         if number > MAX_COMBINATIONS:
             detail = f'at most {MAX_COMBINATIONS:,} combinations of verb, group, resource and name: use "*", or split the role'
             out.append(invalid("rules", number, detail))
@@ -53,7 +53,7 @@ def _validate_aggregation(rule: AggregationRule, out: list[Violation]) -> None:
         validate_selector(selector, f"{path}[{index}]", out)
 
 
-def _combinations(rule: PolicyRule) -> int:
+def _count_combinations(rule: PolicyRule) -> int:
     things = len(rule.resources) * len(rule.apiGroups) + len(rule.nonResourceURLs)
     return len(rule.verbs) * things * max(1, len(rule.resourceNames))
 

@@ -32,7 +32,7 @@ from pinnace.api.apps_v1_pb2 import (
 from pinnace.api.batch_v1_pb2 import Job, JobSpec, JobStatus
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
-from pinnace.api.integers import natural
+from pinnace.api.integers import parse_natural
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.scalars import STRING, format_rfc3339, int_or_string, to_seconds
@@ -252,7 +252,7 @@ class JobStrategy(StatusStrategy[Job]):
         validate_job_status_update(new, old, out)
 
 
-def _generated(metadata: ObjectMeta) -> Iterable[tuple[str, str]]:
+def _generated_labels(metadata: ObjectMeta) -> Iterable[tuple[str, str]]:
     """Return the labels that the server adds to the pods of a job without manualSelector."""
     return (
         (CONTROLLER_UID_LABEL, metadata.uid),
@@ -266,7 +266,7 @@ def _generate_selector(job: Job) -> None:
     """Add the generated labels and selector. Values that a client has set stay: `_validate_generated` refuses wrong ones.
     Source: pkg/registry/batch/job/strategy.go."""
     labels = job.spec.template.metadata.labels
-    for label, value in _generated(job.metadata):
+    for label, value in _generated_labels(job.metadata):
         if label not in labels:
             labels[label] = value
     if CONTROLLER_UID_LABEL not in job.spec.selector.matchLabels:
@@ -284,7 +284,7 @@ def _validate_hostnames(job: Job, out: list[Violation]) -> None:
 
 def _validate_generated(job: Job, out: list[Violation]) -> None:
     """Check that the generated labels have the generated values, and that the selector requires no other labels."""
-    labels, generated = job.spec.template.metadata.labels, dict(_generated(job.metadata))
+    labels, generated = job.spec.template.metadata.labels, dict(_generated_labels(job.metadata))
     for label, expected in generated.items():
         if (value := labels.get(label, "")) != expected:
             out.append(invalid(f"spec.template.metadata.labels[{label}]", value, f"must be '{expected}'"))
@@ -422,7 +422,7 @@ def _indexes_problem(text: str, completions: int) -> str:
                 "parts separated by '-'"
             )
         for end in ends:
-            index = natural(end)
+            index = parse_natural(end)
             if index is None:
                 return f'cannot convert string to integer for index: "{end[:MAX_SHOWN]}"'
             if index >= completions:

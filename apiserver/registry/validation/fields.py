@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 
 from pinnace.api import names, quantity
 from pinnace.api.core_v1_pb2 import PodSpec, ResourceRequirements
-from pinnace.api.integers import int32
+from pinnace.api.integers import parse_int32
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import LabelSelector, ObjectMeta, OwnerReference, Time
 from pinnace.api.resource_v1_pb2 import Quantity
@@ -203,7 +203,7 @@ def validate_annotations(annotations: Mapping[str, str], path: str, out: list[Vi
 def validate_pod_annotations(annotations: Mapping[str, str], path: str, out: list[Violation]) -> None:
     """Validate the annotations that have a meaning on pods."""
     cost = annotations.get(COST_ANNOTATION)
-    if cost is not None and int32(cost) is None:
+    if cost is not None and parse_int32(cost) is None:
         out.append(invalid(f"{path}[{COST_ANNOTATION}]", cost, "must be a 32bit integer"))
 
 
@@ -253,7 +253,9 @@ def validate_metadata(
     """`any_finalizer`: finalizers without a domain need not be standard ones, as for definitions and custom objects."""
     name, prefix, namespace = metadata.name, metadata.generateName, metadata.namespace
     if prefix:
-        out.extend(invalid("metadata.generateName", prefix, problem) for problem in name_check(names.generated(prefix)))
+        out.extend(
+            invalid("metadata.generateName", prefix, problem) for problem in name_check(names.complete_generate_name(prefix))
+        )
     if not name:
         out.append(required("metadata.name", "name or generateName is required"))
     elif problems := name_check(name):
@@ -388,7 +390,7 @@ def validate_port_or_name(port: IntOrString, path: str, out: list[Violation]) ->
 
 def resource_name_problems(name: str) -> tuple[str, ...]:
     """Return the errors in a resource name."""
-    return names.label_key(name) or _unqualified(name)
+    return names.label_key(name) or _check_unqualified_name(name)
 
 
 def container_resource_problems(name: str) -> tuple[str, ...]:
@@ -399,7 +401,7 @@ def container_resource_problems(name: str) -> tuple[str, ...]:
         return problems
     if "/" not in name:
         known = name.startswith(HUGE_PAGES)
-        return names.OK if known else (*_unqualified(name), "must be a standard resource for containers")
+        return names.OK if known else (*_check_unqualified_name(name), "must be a standard resource for containers")
     known = names.is_native_resource(name) or names.is_extended_resource(name)
     return names.OK if known else ("doesn't follow extended resource name standard",)
 
@@ -409,7 +411,9 @@ def quota_resource_problems(name: str) -> tuple[str, ...]:
     if problems := names.label_key(name):
         return problems
     return (
-        names.OK if "/" in name or is_quota_resource(name) else (*_unqualified(name), "must be a standard resource for quota")
+        names.OK
+        if "/" in name or is_quota_resource(name)
+        else (*_check_unqualified_name(name), "must be a standard resource for quota")
     )
 
 
@@ -423,7 +427,7 @@ def can_overcommit(name: str) -> bool:
     return names.is_native_resource(name) and not name.startswith(HUGE_PAGES)
 
 
-def _unqualified(name: str) -> tuple[str, ...]:
+def _check_unqualified_name(name: str) -> tuple[str, ...]:
     known = "/" in name or name in _STANDARD_RESOURCES or name.startswith(_QUOTA_HUGE_PAGES)
     return names.OK if known else ("must be a standard resource type or fully qualified",)
 

@@ -76,7 +76,7 @@ def validate_spec_update(new: PodSpec, old: PodSpec, out: list[Violation]) -> No
     _validate_gates(new.schedulingGates, old.schedulingGates, out)
     fixed = _with_old_mutable_fields(new, old, out)
     if fixed != old:
-        changed = _changed(fixed, old)
+        changed = _changed_paths(fixed, old)
         detail = f"pod updates may not change fields other than {_UPDATABLE}; changed: {', '.join(changed)}"
         if any(item.endswith((".resources", ".resizePolicy")) for item in changed):
             detail += "; cpu and memory of containers change through the subresource resize"
@@ -149,19 +149,19 @@ def _put_back_images(new: Sequence[Container], old: Sequence[Container]) -> None
         container.image = before.image
 
 
-def _changed(new: PodSpec, old: PodSpec) -> list[str]:
+def _changed_paths(new: PodSpec, old: PodSpec) -> list[str]:
     """Return the paths of the fields that differ, with the fields of each container."""
     changed = []
-    for name in _differing(new, old):
+    for name in _differing_fields(new, old):
         if name in ("containers", "initContainers"):
             for index, (container, was) in enumerate(zip(getattr(new, name), getattr(old, name), strict=True)):
-                changed += [f"spec.{name}[{index}].{field}" for field in _differing(container, was)]
+                changed += [f"spec.{name}[{index}].{field}" for field in _differing_fields(container, was)]
         else:
             changed.append(f"spec.{name}")
     return changed or ["fields that this version does not model"]
 
 
-def _differing(new: Message, old: Message) -> list[str]:
+def _differing_fields(new: Message, old: Message) -> list[str]:
     """Return the names of the fields that differ in value or presence."""
     now, then = ({field.name: value for field, value in message.ListFields()} for message in (new, old))
     return [field.name for field in new.DESCRIPTOR.fields if now.get(field.name) != then.get(field.name)]

@@ -475,7 +475,7 @@ def amount_warnings(quantities: Mapping[str, Quantity], path: str) -> Iterator[s
 def _of_container(container: Container, path: str) -> Iterator[str]:
     seen = set()
     for index, variable in enumerate(container.env):
-        if variable.name in seen and not _extends(variable):
+        if variable.name in seen and not _extends_itself(variable):
             yield f'{path}.env[{index}]: hides the previous definition of "{variable.name}"'
         seen.add(variable.name)
     if container.HasField("resources"):
@@ -483,7 +483,7 @@ def _of_container(container: Container, path: str) -> Iterator[str]:
         yield from amount_warnings(container.resources.requests, f"{path}.resources.requests")
 
 
-def _extends(variable: EnvVar) -> bool:
+def _extends_itself(variable: EnvVar) -> bool:
     """Return whether the variable extends its previous value, as in PATH=$(PATH):/bin."""
     before = f"$({variable.name})"
     return before in variable.value and variable.value != before

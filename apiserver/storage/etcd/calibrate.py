@@ -12,7 +12,7 @@ import click
 import grpc.aio
 from aetcd.rpc import Compare, DeleteRangeRequest, KVStub, PutRequest, RequestOp, TxnRequest
 
-from pinnace.apiserver.storage.etcd.members import credentials
+from pinnace.apiserver.storage.etcd.members import add_tls_options
 from pinnace.runtime.tls import TlsFiles
 
 PREFIX = b"/calibration/"
@@ -22,7 +22,7 @@ CALL_TIMEOUT = 10.0
 
 @click.command(context_settings={"show_default": True})
 @click.option("--etcd", required=True, metavar="HOST:PORT", help="The member to measure.")
-@credentials
+@add_tls_options
 @click.option("--callers", type=click.IntRange(min=1), default=64, help="Number of concurrent transactions.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, help="Duration of the measurement in seconds.")
 def main(etcd: str, etcd_tls: TlsFiles | None, callers: int, seconds: float) -> None:
@@ -33,7 +33,7 @@ def main(etcd: str, etcd_tls: TlsFiles | None, callers: int, seconds: float) -> 
 
 async def calibrate(endpoint: str, tls: TlsFiles | None, callers: int, seconds: float) -> tuple[float, float]:
     """Return the transactions per second, and the CPU seconds of this client per transaction."""
-    async with _channel(endpoint, tls) as channel:
+    async with _open_channel(endpoint, tls) as channel:
         etcd = KVStub(channel)
         await asyncio.gather(*(_create(etcd, caller, 0) for caller in range(callers)))  # connects and warms up
         started, cpu = time.monotonic(), time.process_time()
@@ -43,7 +43,7 @@ async def calibrate(endpoint: str, tls: TlsFiles | None, callers: int, seconds: 
     return sum(counts) / elapsed, cpu / sum(counts)
 
 
-def _channel(endpoint: str, tls: TlsFiles | None) -> grpc.aio.Channel:
+def _open_channel(endpoint: str, tls: TlsFiles | None) -> grpc.aio.Channel:
     options = (("grpc.enable_http_proxy", 0),)
     if tls is None:
         return grpc.aio.insecure_channel(endpoint, options)

@@ -137,7 +137,7 @@ class RevisionCompacted(Exception):
     """A read or a compaction at a compacted revision. etcd does not report the oldest remaining revision."""
 
 
-def classify(error: grpc.aio.AioRpcError) -> MemberFailure | StorageError | RevisionCompacted:
+def classify_error(error: grpc.aio.AioRpcError) -> MemberFailure | StorageError | RevisionCompacted:
     """Return a Trouble, or the exception to raise."""
     text = error.details() or ""
     if text.startswith(NEVER_LEFT) or text in NOT_PROPOSED:

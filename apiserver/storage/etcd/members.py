@@ -44,7 +44,7 @@ RETIRED = 10.0
 """Seconds for the calls in progress on a channel before it is closed. An open watch is resumed on another channel."""
 
 
-def credentials(command: Callable[..., None]) -> Callable[..., None]:
+def add_tls_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the TLS options to a command, which receives `etcd_tls`. It is None without the options: no TLS."""
 
     @click.option("--etcd-cafile", type=_FILE, help="Certificate authority file for the verification of etcd's certificate.")
@@ -94,7 +94,7 @@ class EtcdMembers:
         self._endpoints = endpoints
         self._tls = ReloadingCredentials(tls) if tls is not None else None
         self._retiring: set[asyncio.Task[None]] = set()
-        self.all = self._connected()
+        self.all = self._connect_members()
         self.current = self.all[0]
 
     def leave(self, member: EtcdMember) -> None:
@@ -106,7 +106,7 @@ class EtcdMembers:
                     task = asyncio.create_task(former.close(RETIRED))
                     self._retiring.add(task)
                     task.add_done_callback(self._retiring.discard)
-                self.all = self._connected()
+                self.all = self._connect_members()
             self.current = self.all[(number + 1) % len(self.all)]
 
     async def close(self) -> None:
@@ -116,5 +116,5 @@ class EtcdMembers:
         for member in self.all:
             await member.close()
 
-    def _connected(self) -> list[EtcdMember]:
+    def _connect_members(self) -> list[EtcdMember]:
         return [EtcdMember(endpoint, self._tls.current if self._tls else None) for endpoint in self._endpoints]

@@ -26,8 +26,8 @@ import click
 import grpc
 from aetcd.rpc import RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest
 
-from pinnace.apiserver.storage.etcd.codec import RevisionCompacted, classify, describe
-from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdMember, EtcdMembers, credentials
+from pinnace.apiserver.storage.etcd.codec import RevisionCompacted, classify_error, describe
+from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdMember, EtcdMembers, add_tls_options
 from pinnace.apiserver.storage.etcd.storage import oldest_revision
 from pinnace.history.records import Compaction, Record, StoredChange, decode_facts, digest_of, encode_record
 from pinnace.runtime import logs, process
@@ -79,7 +79,7 @@ class HistoryRecorder:
         while True:
             member = self._members.current
             try:
-                async with aclosing(_responses(member, max(1, self.revision))) as responses:
+                async with aclosing(_watch_responses(member, max(1, self.revision))) as responses:
                     async for response in responses:
                         self._write_events(response.events)
             except StreamBroken as error:
@@ -106,7 +106,7 @@ class HistoryRecorder:
                 if known < self.revision:
                     await member.kv.Range(request, timeout=SILENCE_LIMIT, metadata=REQUIRE_LEADER)
             except grpc.aio.AioRpcError as error:
-                if isinstance(classify(error), RevisionCompacted):
+                if isinstance(classify_error(error), RevisionCompacted):
                     self._write_note(await oldest_revision(member, SILENCE_LIMIT))
 
     def _write_note(self, revision: int | None) -> None:
@@ -115,7 +115,7 @@ class HistoryRecorder:
             self._write(Compaction(self._clock(), revision))
 
 
-async def _responses(member: EtcdMember, start_revision: int) -> AsyncGenerator[Any]:
+async def _watch_responses(member: EtcdMember, start_revision: int) -> AsyncGenerator[Any]:
     """Watch all keys on one member. Raises Broken and RecorderOvertaken."""
     call = member.watch.Watch(metadata=REQUIRE_LEADER)
     request = WatchCreateRequest(key=ALL_KEYS, range_end=ALL_KEYS, start_revision=start_revision)
@@ -190,7 +190,7 @@ class HistoryFile:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--etcd", required=True, metavar="HOST:PORT,...", help="The members to watch.")
-@credentials
+@add_tls_options
 @click.option("--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The history file.")
 def main(etcd: str, etcd_tls: TlsFiles | None, output: Path) -> None:
     """Record every change in etcd since revision 1, until SIGTERM."""

@@ -49,7 +49,14 @@ from aetcd.rpc import (
 )
 
 from pinnace.apiserver.storage.etcd import codec
-from pinnace.apiserver.storage.etcd.codec import ALL_KEYS, MemberFailure, RevisionCompacted, classify, decode_event, describe
+from pinnace.apiserver.storage.etcd.codec import (
+    ALL_KEYS,
+    MemberFailure,
+    RevisionCompacted,
+    classify_error,
+    decode_event,
+    describe,
+)
 from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdMember, EtcdMembers
 from pinnace.apiserver.storage.interface import (
     ChangeBatch,
@@ -118,18 +125,18 @@ class EtcdStorage:
         self._closed = False
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
-        return codec.decode_first(await self._range(RangeRequest(key=key.encode(), revision=revision), self._call_members))
+        return codec.decode_first(await self._read_range(RangeRequest(key=key.encode(), revision=revision), self._call_members))
 
     async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         first = max(prefix.encode(), after.encode() + b"\0") if after else prefix.encode()
         end = codec.prefix_end(prefix.encode())
-        response = await self._range(
+        response = await self._read_range(
             RangeRequest(key=first, range_end=end, limit=limit, revision=revision), self._call_with_retry
         )
         return KeyPage(revision or response.header.revision, [codec.decode_key_value(kv) for kv in response.kvs], response.more)
 
     async def current_revision(self) -> int:
-        response = await self._range(RangeRequest(key=codec.ALL_KEYS, count_only=True), self._call_members)
+        response = await self._read_range(RangeRequest(key=codec.ALL_KEYS, count_only=True), self._call_members)
         return int(response.header.revision)
 
     async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
@@ -164,7 +171,7 @@ class EtcdStorage:
         try:
             await self._write(lambda member, timeout: member.kv.Compact(request, timeout=timeout, metadata=REQUIRE_LEADER))
         except RevisionCompacted:
-            raise await self._compacted(revision) from None
+            raise await self._compacted_error(revision) from None
         finally:
             if alarms:
                 await self._write(lambda member, timeout: defragment_members(self._members, alarms, timeout))
@@ -206,11 +213,11 @@ class EtcdStorage:
         self._closed = True
         await self._members.close()
 
-    async def _range(self, request: RangeRequest, read: Callable[[Attempt], Awaitable[Any]]) -> Any:
+    async def _read_range(self, request: RangeRequest, read: Callable[[Attempt], Awaitable[Any]]) -> Any:
         try:
             return await read(lambda member, timeout: member.kv.Range(request, timeout=timeout, metadata=REQUIRE_LEADER))
         except RevisionCompacted:
-            raise await self._compacted(request.revision) from None
+            raise await self._compacted_error(request.revision) from None
 
     async def _call_with_retry(self, attempt: Attempt) -> Any:
         """Run a read, or a write that may be repeated, on each member once, or twice if there is only one (the connection may
@@ -299,13 +306,13 @@ class EtcdStorage:
 
     def _classify_failure(self, member: EtcdMember, error: grpc.aio.AioRpcError) -> MemberFailure:
         """Switch to another member if the member failed. Raises the error if the request caused it."""
-        verdict = classify(error)
+        verdict = classify_error(error)
         if not isinstance(verdict, MemberFailure):
             raise verdict from None
         self._members.leave(member)
         return verdict
 
-    async def _compacted(self, asked: int) -> Compacted:
+    async def _compacted_error(self, asked: int) -> Compacted:
         oldest = await oldest_revision(self._members.current, self._timeout)
         return Compacted(oldest or asked + 1)
 

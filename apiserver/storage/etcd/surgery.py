@@ -29,7 +29,7 @@ from aetcd.rpc import (
 )
 
 from pinnace.apiserver.storage.etcd.codec import describe
-from pinnace.apiserver.storage.etcd.members import EtcdMember, credentials
+from pinnace.apiserver.storage.etcd.members import EtcdMember, add_tls_options
 from pinnace.runtime import process
 from pinnace.runtime.tls import TlsFiles
 
@@ -46,12 +46,12 @@ class EtcdAdmin:
         self._members = [EtcdMember(endpoint, shown) for endpoint in endpoints]
 
     async def leader(self) -> str | None:
-        statuses = await self._statuses()
+        statuses = await self._read_statuses()
         leaders = {status.leader for status in statuses.values()}
         return next((member.endpoint for member, said in statuses.items() if said.header.member_id in leaders), None)
 
     async def transfer(self, to: str) -> None:
-        statuses = await self._statuses()
+        statuses = await self._read_statuses()
         target = next((said.header.member_id for member, said in statuses.items() if member.endpoint == to), None)
         leader = next((member for member, said in statuses.items() if said.leader == said.header.member_id), None)
         if target is None or leader is None:
@@ -66,11 +66,11 @@ class EtcdAdmin:
         """Raise the alarm for one member, which is sufficient, or clear the alarms of all members."""
         member, status = await self._healthy_member()
         if on:
-            await self._alarm(member, _ACTIVATE, status.header.member_id)
+            await self._change_alarm(member, _ACTIVATE, status.header.member_id)
             return
         response = await _call(member.maintenance.Alarm(AlarmRequest(alarm=NOSPACE), timeout=CALL_TIMEOUT))
         for alarm in response.alarms:
-            await self._alarm(member, _DEACTIVATE, alarm.memberID)
+            await self._change_alarm(member, _DEACTIVATE, alarm.memberID)
 
     async def remove(self, member: str) -> None:
         asked, listed = await self._list_members()
@@ -96,13 +96,13 @@ class EtcdAdmin:
         for member in self._members:
             await member.close()
 
-    async def _alarm(self, member: EtcdMember, action: int, member_id: int) -> None:
+    async def _change_alarm(self, member: EtcdMember, action: int, member_id: int) -> None:
         request = AlarmRequest(action=action, memberID=member_id, alarm=NOSPACE)
         await _call(member.maintenance.Alarm(request, timeout=CALL_TIMEOUT))
 
     async def _healthy_member(self) -> tuple[EtcdMember, StatusResponse]:
         """Return a member that has a leader, preferably the leader itself."""
-        statuses = await self._statuses()
+        statuses = await self._read_statuses()
         able = sorted(statuses.items(), key=lambda item: item[1].leader != item[1].header.member_id)
         if not able or not able[0][1].leader:
             raise process.RequestRefused("etcd has no leader")
@@ -114,7 +114,7 @@ class EtcdAdmin:
         listed = await _call(member.cluster.MemberList(MemberListRequest(), timeout=CALL_TIMEOUT))
         return member, listed.members
 
-    async def _statuses(self) -> dict[EtcdMember, StatusResponse]:
+    async def _read_statuses(self) -> dict[EtcdMember, StatusResponse]:
         """Return the statuses of the members that respond."""
         answers = await asyncio.gather(
             *(member.maintenance.Status(StatusRequest(), timeout=CALL_TIMEOUT) for member in self._members),
@@ -137,7 +137,7 @@ async def _call(call: Awaitable[R]) -> R:
 
 @click.command()
 @click.option("--etcd", required=True, metavar="HOST:PORT,...", help="All members.")
-@credentials
+@add_tls_options
 def main(etcd: str, etcd_tls: TlsFiles | None) -> None:
     """Operate on etcd with requests from stdin."""
     asyncio.run(_serve(etcd.split(","), etcd_tls))

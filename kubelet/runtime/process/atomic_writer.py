@@ -38,7 +38,7 @@ Payload = Mapping[str, ProjectedFile]
 
 
 def write_atomically(volume: Path, payload: Payload) -> bool:
-    """Makes these the files of the volume, an existing directory. Returns whether anything has changed. Raises OSError, and
+    """Make these the files of the volume, an existing directory. Return whether anything has changed. Raises OSError, and
     ValueError for an invalid path.
     """
     for path in payload:

@@ -34,6 +34,9 @@ _PLAIN = "/%:@!$&'()*+,;=~"
 """Characters of a path that are not escaped, besides letters and digits. Existing escapes are kept."""
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG")
 """Errors of OpenSSL for a plain HTTP response; they depend on its version."""
+MAX_OUTPUT = 10 << 10
+"""Maximum bytes of output that are kept, as in Kubernetes."""
+HOOKS = (CallKind.POST_START, CallKind.PRE_STOP)
 
 
 class CallFailed(Exception):
@@ -73,7 +76,7 @@ class _HttpTarget(NamedTuple):
 
 
 async def http_get(action: HTTPGetAction, host: str, agent: str) -> int:
-    """Returns the status code. `agent`: "probe" or another caller, for the user agent. Raises Failed and OSError."""
+    """Return the status code. `agent`: "probe" or another caller, for the user agent. Raises Failed and OSError."""
     place = _HttpTarget((action.scheme or "http").lower(), host, action.port.intVal, f"/{action.path.lstrip('/')}")
     for _ in range(REDIRECTS):
         try:
@@ -158,13 +161,6 @@ def _unverified_context() -> ssl.SSLContext:
     return context
 
 
-MAX_OUTPUT = 10 << 10
-"""Maximum bytes of output that are kept, as in Kubernetes."""
-
-
-HOOKS = (CallKind.POST_START, CallKind.PRE_STOP)
-
-
 @dataclass(slots=True)
 class _RunningCall:
     view: CallView
@@ -191,11 +187,11 @@ class AttemptCalls:
         self._begun[call.kind] = _RunningCall(CallView(call.kind, call.number, now, None, "", None), task)
 
     def cancel_calls(self, failure: str) -> None:
-        """Cancels all calls; unfinished calls have failed."""
+        """Cancel all calls; unfinished calls have failed."""
         for kind, begun in self._begun.items():
             if begun.view.ended is None:
                 begun.task.cancel()
-                self._ended(kind, failure)
+                self._mark_ended(kind, failure)
 
     async def _run(self, call: ContainerCall, plan: ProcessPlan, host: str) -> None:
         failure = ""
@@ -206,10 +202,10 @@ class AttemptCalls:
             failure = f"timed out after {call.timeout:g} s"
         except Exception as error:  # any exception: the kubelet waits for a call that never ends
             failure = str(error) or type(error).__name__
-        self._ended(call.kind, failure)
+        self._mark_ended(call.kind, failure)
         self._changed()
 
-    def _ended(self, kind: CallKind, failure: str) -> None:
+    def _mark_ended(self, kind: CallKind, failure: str) -> None:
         begun = self._begun[kind]
         begun.view = begun.view._replace(ended=read_clocks(self._clock), failure=failure)
 
@@ -251,7 +247,7 @@ async def _run_http_hook(action: HTTPGetAction, host: str, *, hook: bool) -> Non
 
 
 async def _get_with_http_fallback(action: HTTPGetAction, host: str) -> None:
-    """Repeats an HTTPS call over HTTP if the server does not use TLS, as in Kubernetes, whose hooks once ignored the scheme.
+    """Repeat an HTTPS call over HTTP if the server does not use TLS, as in Kubernetes, whose hooks once ignored the scheme.
     The Authorization header is then omitted. If the second call also fails, the first failure is reported.
     Source: pkg/kubelet/lifecycle/handlers.go
     """

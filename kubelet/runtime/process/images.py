@@ -52,7 +52,7 @@ class ImageProgram(NamedTuple):
 
 
 def _python_module_command(module: str, *arguments: str) -> tuple[str, ...]:
-    """Runs a module of this package. Its path is not a variable of the container."""
+    """Run a module of this package. Its path is not a variable of the container."""
     path = f"PYTHONPATH={Path(str(pinnace.__file__)).parents[1]}"
     return ("env", path, sys.executable, "-S", "-P", "-m", f"pinnace.kubelet.runtime.process.{module}", *arguments)
 
@@ -103,7 +103,7 @@ def container_command(container: Container, image: ImageProgram | None) -> tuple
 
 
 def load_images(path: Path) -> ImageTable:
-    """Reads a table of images. Raises ConfigurationError, and OSError if the file cannot be read."""
+    """Read a table of images. Raises ConfigurationError, and OSError if the file cannot be read."""
     with path.open("rb") as file:
         text = file.read(MAX_FILE + 1)
     if len(text) > MAX_FILE:
@@ -146,5 +146,5 @@ def _parse_words(raw: Any, path: str) -> tuple[str, ...]:
 
 
 def _compile_pattern(key: str) -> re.Pattern[str]:
-    """Matches the end of a name, from a "/" or the beginning."""
+    """Match the end of a name, from a "/" or the beginning."""
     return re.compile(r"(?:^|/)" + re.escape(key).replace(r"\*", "[^/]*") + "$")

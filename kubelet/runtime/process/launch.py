@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def limit_process(memory: int | None, parent: int) -> None:
-    """Limits this process, also after exec: `memory` in bytes, and SIGKILL when `parent` (a pid) exits."""
+    """Limit this process, also after exec: `memory` in bytes, and SIGKILL when `parent` (a pid) exits."""
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)
@@ -35,7 +35,7 @@ def limit_process(memory: int | None, parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Makes this process a subreaper: orphaned descendants become its children."""
+    """Make this process a subreaper: orphaned descendants become its children."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

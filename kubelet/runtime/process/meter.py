@@ -64,7 +64,7 @@ class ProcessMeter:
             return 0
 
     def _read_usage(self, shim: ProcessEntry, children: Mapping[int, Sequence[ProcessEntry]]) -> ResourceUsage:
-        processes = list(_descendants(shim.pid, children))
+        processes = list(_descendants_of(shim.pid, children))
         memory = sum(process.rss for process in processes)
         cpu_s, age = shim.waited_s + sum(process.cpu_s + process.waited_s for process in processes), shim.age
         before = self._samples.get((shim.pid, shim.started), _UsageSample(0.0, 0.0, 0, 0.0))
@@ -76,7 +76,7 @@ class ProcessMeter:
         return ResourceUsage(told, memory, window)
 
 
-def _descendants(pid: int, children: Mapping[int, Sequence[ProcessEntry]]) -> Iterator[ProcessEntry]:
+def _descendants_of(pid: int, children: Mapping[int, Sequence[ProcessEntry]]) -> Iterator[ProcessEntry]:
     """All descendants."""
     waiting = [*children.get(pid, ())]
     while waiting:

@@ -38,6 +38,8 @@ PROBE_TIMEOUT = 10.0
 NEW_ROOT, COVER = "rootfs", "cover"
 """Directories that mounts cover, in the folder of the attempt."""
 _libc = ctypes.CDLL(None, use_errno=True)
+_covers: set[int] = set()
+"""The devices of these file systems."""
 
 
 def can_mount(environment: dict[str, str]) -> bool:
@@ -54,7 +56,7 @@ def can_mount(environment: dict[str, str]) -> bool:
 
 
 def enter_new_namespace(mounts: Sequence[BindMount], folder: Path) -> None:
-    """Moves this process, which must be single-threaded, to a namespace with these mounts. `folder`: a directory of the machine
+    """Move this process, which must be single-threaded, to a namespace with these mounts. `folder`: a directory of the machine
     for NEW_ROOT and COVER. Raises OSError.
     """
     root, cover = folder / NEW_ROOT, folder / COVER
@@ -81,7 +83,7 @@ def enter_new_namespace(mounts: Sequence[BindMount], folder: Path) -> None:
 
 
 def enter_namespace_of(pid: int) -> None:
-    """Moves this process to the mount namespace of another. Raises OSError."""
+    """Move this process to the mount namespace of another. Raises OSError."""
     descriptor = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _raise_errno(_libc.setns(descriptor, _CLONE_NEWNS), "setns")
@@ -95,7 +97,7 @@ def _resolve_path(path: str) -> str:
 
 
 def _make_mount_target(root: Path, target: Path, *, is_directory: bool, cover: Path) -> None:
-    """Makes the place of a mount without a change of the machine."""
+    """Make the place of a mount without a change of the machine."""
     here = root
     parts = target.relative_to(root).parts
     for index, part in enumerate(parts):
@@ -117,12 +119,8 @@ def _is_cover(folder: Path) -> bool:
     return folder.stat().st_dev in _covers
 
 
-_covers: set[int] = set()
-"""The devices of these file systems."""
-
-
 def _cover_with_tmpfs(folder: Path, cover: Path) -> None:
-    """Covers a directory with a tmpfs that has the same entries."""
+    """Cover a directory with a tmpfs that has the same entries."""
     status = folder.stat()
     _mount("tmpfs", str(cover), 0, b"tmpfs", b"size=1m,nr_inodes=0")
     cover.chmod(stat.S_IMODE(status.st_mode))

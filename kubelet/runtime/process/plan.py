@@ -49,6 +49,26 @@ NO_IMAGES = ImageTable()
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 LARGEST = 2 << 20
 """Maximum length of all arguments and variables: a quarter of the default stack limit of 8 MiB."""
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_HOSTNAME = 63
+"""Maximum length of a host name, as in Kubernetes."""
+_SHOWN = 100
+"""Maximum length of a variable's name in messages."""
+_MUST_BE = {"Directory": Path.is_dir, "File": Path.is_file, "Socket": Path.is_socket, "CharDevice": Path.is_char_device,
+            "BlockDevice": Path.is_block_device}  # fmt: skip
+"""The required file type of each hostPath type that does not create anything."""
+_MOUNTED = ("emptyDir", "hostPath", "configMap", "secret", "projected", "downwardAPI", "persistentVolumeClaim")
+"""The supported kinds of volumes."""
+KUBECONFIG = "KUBECONFIG"
+CREDENTIALS_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where clients in a pod look for their credentials."""
+LOG_BYTES = 10 << 20
+LOG_FILES = 5
+"""Maximum size and number of log files: the kubelet's containerLogMaxSize and containerLogMaxFiles."""
+MESSAGE_PATH = "/dev/termination-log"
+MESSAGE_BYTES = 4096
+POD_MESSAGE_BYTES = 12 << 10
+"""Maximum bytes of a termination message, and of all messages of a pod. The containers of a pod have equal shares."""
 
 
 class VariableExpansion:
@@ -74,7 +94,7 @@ class VariableExpansion:
         return self.take(_REFERENCE.sub(value, text[:closed]) + text[closed:].replace("$$", "$"), what)
 
     def take(self, value: str, what: str) -> str:
-        """Counts a value of another source. Raises Unsupported."""
+        """Count a value of another source. Raises Unsupported."""
         if len(value) > LONGEST:
             raise self._too_long(what)
         self._left -= len(value)
@@ -87,13 +107,6 @@ class VariableExpansion:
 
     def _too_long(self, what: str) -> UnsupportedPod:
         return UnsupportedPod(f'container "{self._container}": {what} exceeds {LONGEST} characters, the limit of Linux')
-
-
-_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_HOSTNAME = 63
-"""Maximum length of a host name, as in Kubernetes."""
-_SHOWN = 100
-"""Maximum length of a variable's name in messages."""
 
 
 def base_environment(pod: Pod, home: str) -> dict[str, str]:
@@ -154,13 +167,6 @@ def _variable_value(
     raise UnsupportedPod(f"{where}: the process runtime does not support this valueFrom")
 
 
-_MUST_BE = {"Directory": Path.is_dir, "File": Path.is_file, "Socket": Path.is_socket, "CharDevice": Path.is_char_device,
-            "BlockDevice": Path.is_block_device}  # fmt: skip
-"""The required file type of each hostPath type that does not create anything."""
-_MOUNTED = ("emptyDir", "hostPath", "configMap", "secret", "projected", "downwardAPI", "persistentVolumeClaim")
-"""The supported kinds of volumes."""
-
-
 def volume_paths(pod: Pod, folder: Path, objects: Objects | None = None) -> dict[str, str]:
     """The path of each volume of the pod, by name. Volumes of the pod itself are in `folder`. Claims are missing if `objects`
     is None. Raises Unsupported and MissingObject.
@@ -200,7 +206,7 @@ def read_only_volumes(pod: Pod) -> frozenset[str]:
 
 
 def make_volumes(pod: Pod, where: Mapping[str, str], objects: Objects | None = None) -> None:
-    """Creates missing paths, and checks those that must exist. Claims only if `objects` is given. Raises Unsupported,
+    """Create missing paths, and check those that must exist. Claims only if `objects` is given. Raises Unsupported,
     MissingObject and OSError.
     """
     for volume in pod.spec.volumes:
@@ -222,7 +228,7 @@ def make_volumes(pod: Pod, where: Mapping[str, str], objects: Objects | None = N
 def link_volumes(
     container: Container, root: Path, where: Mapping[str, str], variables: Mapping[str, str] | None = None
 ) -> list[BindMount]:
-    """Creates the root directory of a container, with the links. Returns the same as mounts. Volumes that are missing in
+    """Create the root directory of a container, with the links. Return the same as mounts. Volumes that are missing in
     `where`, and parts of volumes (subPath) if `variables` is None, are left out: they exist when the container starts.
     `variables`: those of the container, for subPathExpr. Raises Unsupported and OSError.
     """
@@ -304,11 +310,6 @@ def _without_parent_parts(path: str) -> str:
     return os.path.normpath(f"/{path}").lstrip("/")
 
 
-KUBECONFIG = "KUBECONFIG"
-CREDENTIALS_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where clients in a pod look for their credentials."""
-
-
 def credentials_kubeconfig(volume: str, environment: Mapping[str, str], namespace: str) -> str:
     """Return a kubeconfig with the credentials of a pod. `volume`: the path of their volume. `environment`: of the container.
     Return "" if the pod has no credentials, or the address of the API is unknown."""
@@ -325,15 +326,6 @@ def credentials_kubeconfig(volume: str, environment: Mapping[str, str], namespac
         "current-context": "pod",
     }
     return json.dumps(document, indent=1)  # JSON is YAML
-
-
-LOG_BYTES = 10 << 20
-LOG_FILES = 5
-"""Maximum size and number of log files: the kubelet's containerLogMaxSize and containerLogMaxFiles."""
-MESSAGE_PATH = "/dev/termination-log"
-MESSAGE_BYTES = 4096
-POD_MESSAGE_BYTES = 12 << 10
-"""Maximum bytes of a termination message, and of all messages of a pod. The containers of a pod have equal shares."""
 
 
 def build_process_plan(

@@ -126,7 +126,7 @@ class ProcessVolumeManager:
         return mounts.objects if mounts is not None else NO_OBJECTS
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         while True:
             uids = await self._queue.get_batch(PODS_PER_ROUND)
             round_ = {uid: mounts for uid in uids if (mounts := self._pods.get(uid)) is not None}
@@ -142,7 +142,7 @@ class ProcessVolumeManager:
                 await mounts.tokens.renew(mounts.pod, self._clock.time())
 
     async def _read_objects(self, round_: Iterable[_MountedPod]) -> Mapping[tuple[str, Reference], ApiError]:
-        """Reads the objects of these pods. Returns the failures."""
+        """Read the objects of these pods. Return the failures."""
         wanted: dict[tuple[str, Reference], list[_MountedPod]] = {}
         for mounts in round_:
             for reference in mounts.references:
@@ -176,7 +176,7 @@ class ProcessVolumeManager:
                 return error
 
     async def _sync(self, uid: str, mounts: _MountedPod, errors: Mapping[tuple[str, Reference], ApiError]) -> None:
-        """Writes the volumes of a pod, and reports what its containers wait for."""
+        """Write the volumes of a pod, and report what its containers wait for."""
         pod, failure = mounts.pod, ""
         unread = [reference for reference in mounts.references if reference not in mounts.objects]
         if unread:
@@ -206,7 +206,7 @@ class ProcessVolumeManager:
         return {name: message for name, message in result.items() if message}
 
     async def _mount(self, uid: str, mounts: _MountedPod) -> str:
-        """Returns the failure, or an empty string. Files are written in a thread."""
+        """Return the failure, or an empty string. Files are written in a thread."""
         pod, folder = mounts.pod, self._root.pod_directory(uid) / "volumes"
         name = ""
         try:

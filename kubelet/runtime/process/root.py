@@ -29,10 +29,15 @@ SHIM_ENVIRONMENT = {"PYTHONPATH": str(Path(str(pinnace.__file__)).parents[1]), "
 _ERRORS = "shim.log"
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 """Shims that this process has started and not reaped."""
+log = logging.getLogger(__name__)
+POLL = 0.02
+"""Seconds between checks of a dying process."""
+RESET_TIMEOUT = 10.0
+"""Maximum seconds until the kubelet has exited, and then until all processes have exited."""
 
 
 def start_shim(folder: Path) -> tuple[int, int]:
-    """Starts the shim of an attempt whose plan is in the directory. Returns the pid, and a descriptor that is closed when the
+    """Start the shim of an attempt whose plan is in the directory. Return the pid, and a descriptor that is closed when the
     container's process runs or has failed to start. Raises OSError.
     """
     lock = os.open(folder / files.LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -56,13 +61,13 @@ def start_shim(folder: Path) -> tuple[int, int]:
 
 
 def reap_shim(pid: int) -> None:
-    """Reaps a shim that has exited."""
+    """Reap a shim that has exited."""
     if (child := _children.pop(pid, None)) is not None:
         child.wait()
 
 
 def reap_ended_shims() -> None:
-    """Reaps all shims that have exited."""
+    """Reap all shims that have exited."""
     for pid, child in list(_children.items()):
         if child.poll() is not None:
             _children.pop(pid, None)
@@ -96,13 +101,13 @@ def shim_pidfd(folder: Path) -> int | None:
 
 
 def stop_shim(folder: Path, grace: float, deadline: float) -> None:
-    """Asks the shim to stop its process: see files.StopRecord. No effect if there is no shim. Raises OSError."""
+    """Ask the shim to stop its process: see files.StopRecord. No effect if there is no shim. Raises OSError."""
     files.write_record(str(folder / files.STOP), files.StopRecord(grace=grace, deadline=deadline))
     _signal_shim(folder, files.NUDGE)
 
 
 def kill_shim(folder: Path) -> bool:
-    """Asks the shim to kill its process, without a record for later kubelets. Returns False if no shim is alive; otherwise call
+    """Ask the shim to kill its process, without a record for later kubelets. Return False if no shim is alive; otherwise call
     it again. A shim that has just started, or that an earlier kubelet started, ignores the signal and reads a file instead. The
     disk may be too full for this file.
     """
@@ -133,13 +138,9 @@ def _signal_shim(folder: Path, number: int) -> None:
         os.close(descriptor)
 
 
-log = logging.getLogger(__name__)
-
 NODE, ADDRESS = "node", "address"
 ENTRIES = PODS, REMOVED, LOCK = "pods", "removed", "lock"
 """The content of the directory."""
-POLL = 0.02
-"""Seconds between checks of a dying process."""
 
 
 class RuntimeRoot:
@@ -201,7 +202,7 @@ class RuntimeRoot:
         return [home / str(number) for number in sorted(int(path.name) for path in home.glob("[0-9]*"))]
 
     def move_to_removed(self, folder: Path) -> Path:
-        """Moves a pod to the removed pods, and returns the new path. The move fails if the pod's containers have made it
+        """Move a pod to the removed pods, and return the new path. The move fails if the pod's containers have made it
         read-only.
         """
         folder.chmod(0o700)
@@ -217,7 +218,7 @@ def _is_name(name: str) -> bool:
 
 
 async def remove_pod(folder: Path, clock: Clock, one_by_one: asyncio.Lock) -> None:
-    """Kills and deletes a removed pod, in a thread, because volumes can have many files. One pod at a time, because there are
+    """Kill and delete a removed pod, in a thread, because volumes can have many files. One pod at a time, because there are
     few threads. After a cancellation the thread continues; the process waits for it and keeps its lock.
     """
     await kill_pod_containers(folder, clock)
@@ -229,21 +230,17 @@ async def remove_pod(folder: Path, clock: Clock, one_by_one: asyncio.Lock) -> No
 
 
 async def kill_pod_containers(folder: Path, clock: Clock) -> None:
-    """Kills the containers of a pod."""
+    """Kill the containers of a pod."""
     while request_pod_kill(folder):
         await clock.sleep(POLL)
     reap_ended_shims()
 
 
 def request_pod_kill(pod: Path) -> list[Path]:
-    """Asks all shims of a pod to kill their processes (see shims.kill). Returns the directories of attempts whose shims are
+    """Ask all shims of a pod to kill their processes (see shims.kill). Return the directories of attempts whose shims are
     still alive.
     """
     return [lock.parent for lock in pod.glob(f"containers/*/*/{files.LOCK}") if kill_shim(lock.parent)]
-
-
-RESET_TIMEOUT = 10.0
-"""Maximum seconds until the kubelet has exited, and then until all processes have exited."""
 
 
 def reset_root(folder: Path, *, keep: bool = False) -> None:

@@ -81,9 +81,17 @@ from pinnace.runtime import procfs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.procfs import ProcessIdentity
 
+LOST = 137
+START_ERROR = 128
+POLL = 0.05
+"""Seconds between checks of a shim that an earlier kubelet has just started."""
+log = logging.getLogger(__name__)
+KEPT = 2
+"""The attempts whose directories are kept: the latest, and the previous one for `logs --previous`."""
+
 
 def kill_session(running: RunningRecord) -> None:
-    """Kills the session of the process. While a process is in the session, the kernel does not reuse its number. So if another
+    """Kill the session of the process. While a process is in the session, the kernel does not reuse its number. So if another
     process has this number, no process of the session remains.
     """
     leader = ProcessIdentity(running["pid"], running["started"], running["boot"])
@@ -94,12 +102,6 @@ def kill_session(running: RunningRecord) -> None:
             with suppress(OSError):
                 if (entry / "stat").read_text().rpartition(")")[2].split()[3] == str(leader.pid):
                     os.kill(int(entry.name), signal.SIGKILL)
-
-
-LOST = 137
-START_ERROR = 128
-POLL = 0.05
-"""Seconds between checks of a shim that an earlier kubelet has just started."""
 
 
 class ContainerAttempt:
@@ -130,7 +132,7 @@ class ContainerAttempt:
         return self.folder / files.LOG
 
     def start_attempt(self, plan: ProcessPlan, now: Moment) -> None:
-        """Starts the attempt. If this fails, it has exited with the reason."""
+        """Start the attempt. If this fails, it has exited with the reason."""
         try:
             self.folder.mkdir(parents=True)
             files.write_record(str(self.folder / files.PLAN), plan)
@@ -148,13 +150,13 @@ class ContainerAttempt:
         self.exit = ContainerExit(START_ERROR, now, now, "StartError", why)
 
     def adopt_from_directory(self, now: Moment) -> None:
-        """Adopts the attempt in the directory."""
+        """Adopt the attempt in the directory."""
         if (stop := files.read_record(str(self.folder / files.STOP))) is not None:
             self.stop_grace, self._deadline = stop["grace"], stop["deadline"]
         self._adopt_shim(now)
 
     def stop(self, grace: float, now: Moment) -> None:
-        """Implements Runtime.stop. Raises OSError if the disk is full; the caller calls it again. When the grace period is
+        """Implement Runtime.stop. Raises OSError if the disk is full; the caller calls it again. When the grace period is
         over, the process is killed, which needs no disk space.
         """
         if self.exit is None:
@@ -169,7 +171,7 @@ class ContainerAttempt:
             self.stop_grace = grace
 
     def stop_observing(self) -> None:
-        """Stops observing; the attempt continues."""
+        """Stop observing; the attempt continues."""
         loop = asyncio.get_running_loop()
         for descriptor in (self._ready, self._pidfd):
             if descriptor is not None:
@@ -180,7 +182,7 @@ class ContainerAttempt:
             self._timer.cancel()
 
     def _adopt_shim(self, now: Moment) -> None:
-        """Waits for an attempt of an earlier kubelet, in any state."""
+        """Wait for an attempt of an earlier kubelet, in any state."""
         self._timer = None
         alive = is_shim_alive(self.folder)
         if alive and self._pidfd is None and (descriptor := shim_pidfd(self.folder)) is not None:
@@ -235,12 +237,6 @@ class ContainerAttempt:
             kill_session(running)
         message = "the shim exited without a record of the exit: it was killed, or the machine was rebooted"
         self.exit = ContainerExit(LOST, self.started or now, now, "ContainerStatusUnknown", message)
-
-
-log = logging.getLogger(__name__)
-
-KEPT = 2
-"""The attempts whose directories are kept: the latest, and the previous one for `logs --previous`."""
 
 
 class _Sandbox:
@@ -341,14 +337,14 @@ class ProcessRuntime:
         begun = self._new_attempt(sandbox, container, attempt)
         sandbox.containers[container] = self._new_latest_attempt(sandbox, begun, before.attempt.exit if before else None)
         try:
-            plan = self._plan(sandbox, sandbox.container(container), home / "root")
+            plan = self._plan_process(sandbox, sandbox.container(container), home / "root")
         except (OSError, ValueError, UnsupportedPod, MissingObject) as error:  # ValueError: a null character in a path
             begun.fail_start(str(error), now)
         else:
             begun.start_attempt(plan, now)
         shutil.rmtree(home / str(attempt - KEPT), ignore_errors=True)
 
-    def _plan(self, sandbox: _Sandbox, container: Container, root: Path) -> ProcessPlan:
+    def _plan_process(self, sandbox: _Sandbox, container: Container, root: Path) -> ProcessPlan:
         """Raises OSError, ValueError, Unsupported and MissingObject."""
         pod, objects = sandbox.pod, self._objects(sandbox.pod.metadata.uid)
         where = volume_paths(pod, sandbox.folder / "volumes", objects)
@@ -428,7 +424,7 @@ class ProcessRuntime:
         self._pods.clear()
 
     async def settled(self) -> None:
-        """Waits until removed pods are deleted, and the processes of finished pods have exited."""
+        """Wait until removed pods are deleted, and the processes of finished pods have exited."""
         await asyncio.gather(*self._removals)
 
     def _start_removal(self, folder: Path) -> None:
@@ -458,7 +454,7 @@ class ProcessRuntime:
         self._notify(sandbox.pod.metadata.uid)
 
     def _adopt_containers(self, sandbox: _Sandbox, now: Moment) -> None:
-        """Adopts the containers of a pod."""
+        """Adopt the containers of a pod."""
         pod = sandbox.pod
         self._pods[pod.metadata.uid] = sandbox
         statuses = {status.name: status for status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)}
@@ -469,7 +465,7 @@ class ProcessRuntime:
     def _adopt_container(
         self, sandbox: _Sandbox, name: str, status: ContainerStatus | None, now: Moment
     ) -> _LatestAttempt | None:
-        """Adopts a container. If its directories are missing, its reported status is used. None: it never ran."""
+        """Adopt a container. If its directories are missing, its reported status is used. None: it never ran."""
         last_exit = reported_exit(status.lastState, now) if status is not None else None
         numbers = sorted(int(path.name) for path in sandbox.home(name).glob("[0-9]*"))
         if numbers:

@@ -42,6 +42,18 @@ from pinnace.kubelet.runtime.process.files import ExitRecord, ProcessPlan, Runni
 
 MAX_LINE = 16 << 10
 """Maximum bytes of an entry, as in containerd."""
+LOG_LINES = 80
+LOG_BYTES = 2048
+_SCANNED = 1 << 16
+"""Bytes of each log file that are read for the message. Entries are longer than their text."""
+CHUNK = 1 << 16
+CLEANUP = 5.0
+"""Maximum seconds for remaining processes to exit after SIGKILL."""
+START_ERROR = 128
+"""The exit code if the process could not be started, as in containerd."""
+KILLED = 128 + signal.SIGKILL
+LONGEST_POLL = 2**31 - 1
+"""The maximum timeout of poll in milliseconds: 24.8 days."""
 
 
 def format_timestamp(nanoseconds: int) -> str:
@@ -65,7 +77,7 @@ class LogWriter:
         self._size = os.fstat(self._file).st_size
 
     def write(self, stream: str, data: bytes) -> None:
-        """Writes output of "stdout" or "stderr". Bytes after the last line end are kept for the next call."""
+        """Write output of "stdout" or "stderr". Bytes after the last line end are kept for the next call."""
         *lines, rest = (self._pending.get(stream, b"") + data).split(b"\n")
         entries = [entry for line in lines for entry in _split_entries(line, b"F")]
         while len(rest) >= MAX_LINE:
@@ -75,7 +87,7 @@ class LogWriter:
         self._append(stream, entries)
 
     def flush(self) -> None:
-        """Writes the remaining bytes of a stream."""
+        """Write the remaining bytes of a stream."""
         for stream, rest in self._pending.items():
             if rest:
                 self._append(stream, [(b"P", rest)])
@@ -83,7 +95,7 @@ class LogWriter:
         self._report_lost_lines()
 
     def close(self) -> None:
-        """Writes the remaining bytes of both streams."""
+        """Write the remaining bytes of both streams."""
         self.flush()
         os.close(self._file)
 
@@ -95,7 +107,7 @@ class LogWriter:
             self._lost = (self._lost or 0) + sum(tag == b"F" for tag, _ in entries[written:])
 
     def _report_lost_lines(self) -> bool:
-        """Reports lost lines. Returns whether the report was written, or not necessary."""
+        """Report lost lines. Return whether the report was written, or not necessary."""
         if self._lost is not None:
             many = self._lost > 1
             text = f"{self._lost if many else 1} line{'s were' if many else ' was'} lost: {self._why}"
@@ -105,11 +117,11 @@ class LogWriter:
         return True
 
     def _write_entries(self, data: bytes) -> int:
-        """Returns the number of entries that were written completely; the file has no part of the others."""
+        """Return the number of entries that were written completely; the file has no part of the others."""
         written = 0
         try:
             if self._size and self._size + len(data) > self._max_bytes:
-                self._rotate()
+                self._rotate_log()
             while written < len(data):
                 written += os.write(self._file, data[written:])
         except OSError as error:
@@ -121,7 +133,7 @@ class LogWriter:
         self._size += whole
         return data.count(b"\n", 0, whole)
 
-    def _rotate(self) -> None:
+    def _rotate_log(self) -> None:
         """Raises OSError; then the current file remains open."""
         fresh = _open_log(f"{self._path}.new")
         try:
@@ -152,14 +164,8 @@ def _split_entries(line: bytes, tag: bytes) -> list[tuple[bytes, bytes]]:
     return [(b"P", part) for part in parts[:-1]] + [(tag, parts[-1])]
 
 
-LOG_LINES = 80
-LOG_BYTES = 2048
-_SCANNED = 1 << 16
-"""Bytes of each log file that are read for the message. Entries are longer than their text."""
-
-
 def make_message_file(path: str) -> None:
-    """Creates an empty file. If this fails, there is no message."""
+    """Create an empty file. If this fails, there is no message."""
     with suppress(OSError, ValueError):  # ValueError: a null character
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666))
@@ -203,18 +209,8 @@ def _read_tail(path: str, limit: int) -> bytes:
 
 
 def _decode_text(data: bytes, limit: int) -> str:
-    """Replaces invalid UTF-8, with at most `limit` bytes."""
+    """Replace invalid UTF-8, with at most `limit` bytes."""
     return data.decode(errors="replace").encode()[-limit:].decode(errors="ignore") if data else ""
-
-
-CHUNK = 1 << 16
-CLEANUP = 5.0
-"""Maximum seconds for remaining processes to exit after SIGKILL."""
-START_ERROR = 128
-"""The exit code if the process could not be started, as in containerd."""
-KILLED = 128 + signal.SIGKILL
-LONGEST_POLL = 2**31 - 1
-"""The maximum timeout of poll in milliseconds: 24.8 days."""
 
 
 class Shim:
@@ -273,7 +269,7 @@ class Shim:
         )  # fmt: skip
 
     def _prepare_mounts(self, prepare: Callable[[], None]) -> None:
-        """Runs in the child. subprocess does not pass on the message of an exception there, so a pipe does."""
+        """Run in the child. subprocess does not pass on the message of an exception there, so a pipe does."""
         try:
             mounts.enter_new_namespace(self._plan["mounts"], self._folder)
             os.chdir(self._plan["cwd"])
@@ -300,7 +296,7 @@ class Shim:
         os.close(self._ready)
 
     def _run_until_exit(self, process: "subprocess.Popen[bytes]", woken: int) -> None:
-        """Runs until the process and all its descendants have exited."""
+        """Run until the process and all its descendants have exited."""
         assert process.stdout is not None and process.stderr is not None
         streams = {process.stdout.fileno(): "stdout", process.stderr.fileno(): "stderr"}
         for descriptor in streams:
@@ -353,7 +349,7 @@ class Shim:
         _signal_group(pid, signal.SIGKILL)
 
     def _reap_children(self, pid: int) -> bool:
-        """Reaps all children that have exited. Returns whether the process is among them."""
+        """Reap all children that have exited. Return whether the process is among them."""
         while True:
             ended, status = os.waitpid(-1, os.WNOHANG)
             if ended == 0:
@@ -392,10 +388,10 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def _kill_descendants() -> None:
-    """Kills children until there are none. Orphans of killed children become children of the shim."""
+    """Kill children until there are none. Orphans of killed children become children of the shim."""
     deadline = time.monotonic() + CLEANUP
     while time.monotonic() < deadline:
-        for child in _children():
+        for child in _child_pids():
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         try:
@@ -406,7 +402,7 @@ def _kill_descendants() -> None:
             return
 
 
-def _children() -> list[int]:
+def _child_pids() -> list[int]:
     me, numbers = str(os.getpid()), []
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -47,6 +47,11 @@ CONNECT_TIMEOUT = 5.0
 """Maximum seconds to connect to a port of a pod."""
 POLL = 0.1
 """Seconds between two reads of a followed log."""
+WINDOW = 24, 80
+"""Rows and columns of a terminal. Its size does not follow that of the client."""
+DRAIN = 2.0
+"""Maximum seconds between reads of output after all processes of the command have exited."""
+Written = asyncio.Queue[ExecResponse | None]
 
 
 class LogSelection(NamedTuple):
@@ -62,7 +67,7 @@ class LogSelection(NamedTuple):
 
 
 async def read_log(path: Path, wanted: LogSelection, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-    """Yields chunks. `ended`: whether the log is complete, so that following ends."""
+    """Yield chunks. `ended`: whether the log is complete, so that following ends."""
     render = _LogRenderer(wanted)
     async with aclosing(read_entries(path, wanted.tail, wanted.follow, ended)) as batches:
         async for entries in batches:
@@ -75,7 +80,7 @@ async def read_log(path: Path, wanted: LogSelection, ended: Callable[[], bool]) 
 async def read_entries(
     path: Path, tail: int | None, follow: bool, ended: Callable[[], bool]
 ) -> AsyncGenerator[list[bytes], None]:
-    """Yields the entries of a log in groups."""
+    """Yield the entries of a log in groups."""
     file = _open_first_entry(path, tail)
     try:
         while file is not None:
@@ -110,14 +115,14 @@ class _LogRenderer:
         return self._left == 0
 
     def lines(self, entries: list[bytes]) -> bytes:
-        """Parses entries. Invalid entries are skipped."""
-        text = b"".join(part for entry in entries for part in self._entry(entry))
+        """Parse entries. Invalid entries are skipped."""
+        text = b"".join(part for entry in entries for part in self._render_entry(entry))
         if self._left is not None:
             text = text[: self._left]
             self._left -= len(text)
         return text
 
-    def _entry(self, entry: bytes) -> Iterator[bytes]:
+    def _render_entry(self, entry: bytes) -> Iterator[bytes]:
         moment, _, rest = entry.partition(b" ")
         _, _, rest = rest.partition(b" ")
         tag, blank, content = rest.partition(b" ")
@@ -197,14 +202,6 @@ def _open_file(path: Path) -> BinaryIO | None:
         return None
 
 
-WINDOW = 24, 80
-"""Rows and columns of a terminal. Its size does not follow that of the client."""
-DRAIN = 2.0
-"""Maximum seconds between reads of output after all processes of the command have exited."""
-
-Written = asyncio.Queue[ExecResponse | None]
-
-
 async def run_command(
     plan: ProcessPlan, stdin: AsyncIterator[bytes] | None, *, tty: bool = False
 ) -> AsyncGenerator[ExecResponse, None]:
@@ -248,14 +245,14 @@ class _Command(SubprocessStreamProtocol):
         super().process_exited()
 
     async def code(self) -> int:
-        """Waits for the exit."""
+        """Wait for the exit."""
         await asyncio.shield(self._exited)
         code = self._process.get_returncode()
         assert code is not None
         return code if code >= 0 else 128 - code
 
     def kill(self) -> None:
-        """Kills the process group, even if its leader has exited."""
+        """Kill the process group, even if its leader has exited."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.get_pid(), signal.SIGKILL)
 
@@ -271,7 +268,7 @@ class _Command(SubprocessStreamProtocol):
         await written.put(None)
 
     async def _pump(self, stream: asyncio.StreamReader, wrap: Callable[[bytes], ExecResponse], written: Written) -> None:
-        """Reads until the end of the stream, or until a pause after the exit of the command, because another process may keep
+        """Read until the end of the stream, or until a pause after the exit of the command, because another process may keep
         the pipe open.
         """
         while True:
@@ -289,7 +286,7 @@ class _Command(SubprocessStreamProtocol):
             await written.put(wrap(reading.result()))
 
     async def feed(self, stdin: AsyncIterator[bytes]) -> None:
-        """Writes input until it ends, or the command closes its end."""
+        """Write input until it ends, or the command closes its end."""
         assert self.stdin is not None
         with suppress(BrokenPipeError, ConnectionResetError):
             async for data in stdin:
@@ -392,7 +389,7 @@ class ProcessStreams:
                 yield data
 
     async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
-        attempt = self._running(start.uid, start.container, start.name)
+        attempt = self._find_running_attempt(start.uid, start.container, start.name)
         if start.check:
             return
         plan = with_command(read_running_plan(attempt), start.command)
@@ -404,7 +401,7 @@ class ProcessStreams:
             raise StreamError(Code.UNAVAILABLE, f"the command cannot be started: {error}") from error
 
     async def attach(self, request: AttachRequest) -> AsyncGenerator[ExecResponse, None]:
-        attempt = self._running(request.uid, request.container, request.name)
+        attempt = self._find_running_attempt(request.uid, request.container, request.name)
         if request.check:
             return
         path = attempt / files.LOG
@@ -421,7 +418,7 @@ class ProcessStreams:
         """
         if not start.port:
             return
-        reader, writer = await _connect_to_pod(start, self._address(start))
+        reader, writer = await _connect_to_pod(start, self._pod_address(start))
         sending = asyncio.ensure_future(_send_to_port(writer, sent))
         try:
             yield PortForwardResponse()
@@ -433,14 +430,14 @@ class ProcessStreams:
             await asyncio.gather(sending, return_exceptions=True)
             writer.transport.abort()
 
-    def _address(self, start: PortForwardStart) -> str:
+    def _pod_address(self, start: PortForwardStart) -> str:
         """The address of the pod. Raises StreamError."""
         address = self._root.read_pod_address(start.uid)
         if not address:
             raise StreamError(Code.INVALID_ARGUMENT, f'pod "{start.name}" is not running')
         return address
 
-    def _running(self, uid: str, container: str, name: str) -> Path:
+    def _find_running_attempt(self, uid: str, container: str, name: str) -> Path:
         """The running attempt of the container. Raises StreamError."""
         attempts = self._root.attempt_directories(uid, container)
         if not attempts or files.read_record(str(attempts[-1] / files.RUNNING)) is None or not is_shim_alive(attempts[-1]):
@@ -484,7 +481,7 @@ def _error_reason(error: OSError) -> str:
 
 
 async def _send_to_port(writer: asyncio.StreamWriter, sent: AsyncIterator[PortForwardRequest]) -> None:
-    """Copies data until the client closes its direction, or the port accepts no more data."""
+    """Copy data until the client closes its direction, or the port accepts no more data."""
     with suppress(ConnectionError):
         async for request in sent:
             if request.closeWrite:

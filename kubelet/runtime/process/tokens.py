@@ -24,6 +24,8 @@ JITTER = 10.0
 DEFAULT_SECONDS = 3600
 TIMEOUT = 10.0
 """Maximum seconds of a request."""
+RequestToken = Callable[[str, str, TokenRequest], Awaitable[TokenRequest]]
+"""Requests a token of the service account with this namespace and name. Raises ApiError."""
 
 
 class TokenKey(NamedTuple):
@@ -52,8 +54,6 @@ class TokenFailure(NamedTuple):
 
 
 Tokens = Mapping[TokenKey, IssuedToken | TokenFailure]
-RequestToken = Callable[[str, str, TokenRequest], Awaitable[TokenRequest]]
-"""Requests a token of the service account with this namespace and name. Raises ApiError."""
 
 
 def token_keys(pod: Pod) -> Iterator[TokenKey]:

@@ -38,6 +38,8 @@ PAGE = """<!DOCTYPE html>
 </body>
 </html>
 """
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+"""Control characters of a request must not write lines of their own."""
 
 
 class DocumentRoot:
@@ -54,9 +56,9 @@ class DocumentRoot:
         if ".." in parts:
             raise PermissionError(path)
         root = Path(os.path.realpath(self._folder))
-        target = _inside(root, root.joinpath(*parts))
+        target = _resolve_inside(root, root.joinpath(*parts))
         if target.is_dir():
-            index = _inside(root, target / "index.html")
+            index = _resolve_inside(root, target / "index.html")
             if not index.exists() and target != root:
                 raise PermissionError(path)
             target = index
@@ -70,7 +72,7 @@ class DocumentRoot:
         return os.fdopen(descriptor, "rb")
 
 
-def _inside(root: Path, path: Path) -> Path:
+def _resolve_inside(root: Path, path: Path) -> Path:
     """The path without symbolic links. Raises PermissionError if it is not below the root."""
     target = Path(os.path.realpath(path))
     if not target.is_relative_to(root):
@@ -91,15 +93,15 @@ class WebRequestHandler(http.server.BaseHTTPRequestHandler):
         self._length = 0
 
     def do_GET(self) -> None:
-        self._answer(with_body=True)
+        self._answer_request(with_body=True)
 
     def do_HEAD(self) -> None:
-        self._answer(with_body=False)
+        self._answer_request(with_body=False)
 
     def version_string(self) -> str:
         return self.server_version
 
-    def _answer(self, *, with_body: bool) -> None:
+    def _answer_request(self, *, with_body: bool) -> None:
         self._left -= 1
         self._length = 0
         if self._left <= 0 or self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
@@ -159,10 +161,6 @@ class WebRequestHandler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         """Errors are in the access log."""
-
-
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-"""Control characters of a request must not write lines of their own."""
 
 
 class WebServer(http.server.ThreadingHTTPServer):

@@ -197,7 +197,7 @@ def check_etcd(*, elsewhere: bool) -> Sequence[Finding]:
 
 def check_disk(folder: Path, free: int | None = None) -> Sequence[Finding]:
     """Check the file system of the directory, or of its nearest existing parent. `free` is in bytes."""
-    there = next(parent for parent in (folder, *folder.parents) if _exists(parent))
+    there = next(parent for parent in (folder, *folder.parents) if _path_exists(parent))
     left = shutil.disk_usage(there).free if free is None else free
     return [
         _compare_with_bounds(
@@ -206,7 +206,7 @@ def check_disk(folder: Path, free: int | None = None) -> Sequence[Finding]:
     ]
 
 
-def _exists(path: Path) -> bool:
+def _path_exists(path: Path) -> bool:
     """Return false also if permission is denied."""
     try:
         return path.exists()

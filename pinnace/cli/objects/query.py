@@ -5,7 +5,7 @@ from typing import Any
 
 from pinnace.api import resources
 from pinnace.api.core_v1_pb2 import Event
-from pinnace.api.resources import EVENTS, PODS, Object, Resource, absent
+from pinnace.api.resources import EVENTS, PODS, Object, Resource, find_absent
 from pinnace.cli.command import did_you_mean
 from pinnace.cli.outcomes import usage_failure
 from pinnace.cli.terminal import one_line
@@ -22,7 +22,7 @@ def format_reference(resource: Resource[Any], name: str) -> str:
 def parse_resource(word: str) -> Resource[Any]:
     """Find a resource by its plural, singular, kind or short name, with or without the API group. Raises Failure (usage)."""
     name, _, group = word.partition(".")
-    if (lacking := absent(name)) is not None:
+    if (lacking := find_absent(name)) is not None:
         raise usage_failure(str(lacking), hint=lacking.instead)
     result = resources.by_name(name)
     if result is None or (group and group != result.group):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from pinnace.api.records import Explanation, listing
+from pinnace.api.records import Explanation, format_list
 from pinnace.cli.terminal import Table
 
 NAMED = 4
@@ -13,7 +13,7 @@ def refusals_table(explanation: Explanation) -> Iterator[str]:
     """Yield the nodes that plugins reject, by plugin and reason, as lines."""
     yield "Reasons why nodes are not feasible (ALONE: nodes with only this reason):"
     rows = [
-        (refusal.plugin, str(len(refusal.nodes)), str(refusal.alone), refusal.reason, listing(refusal.nodes, NAMED))
+        (refusal.plugin, str(len(refusal.nodes)), str(refusal.alone), refusal.reason, format_list(refusal.nodes, NAMED))
         for refusal in explanation.refusals
     ]
     yield from rows_table(["PLUGIN", "NODES", "ALONE", "REASON", "WHICH"], rows)

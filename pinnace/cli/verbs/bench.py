@@ -37,6 +37,10 @@ RESULTS = "bench/results.jsonl"
 MACHINE = MachineOptions(zones="0")
 """Nodes have no zone unless a workload gives them one, as in Kubernetes' benchmark of its scheduler."""
 Measure = Callable[[BenchCluster, Steps], Awaitable[BenchRun]]
+schedulers_option = click.option("--schedulers", type=POSITIVE, default=3, show_default=True, help="Schedulers of the cluster.")
+batch_option = click.option(
+    "--batch", type=click.IntRange(1, 1000), default=100, show_default=True, help="Pods per call; 1 creates them one by one."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +96,6 @@ def pods_option(default: int) -> Callable[..., Any]:
 
 def nodes_option(default: int) -> Callable[..., Any]:
     return click.option("--nodes", type=POSITIVE, default=default, show_default=True, help="Nodes: 4 CPU, 32 GiB, 110 pods.")
-
-
-schedulers_option = click.option("--schedulers", type=POSITIVE, default=3, show_default=True, help="Schedulers of the cluster.")
-batch_option = click.option(
-    "--batch", type=click.IntRange(1, 1000), default=100, show_default=True, help="Pods per call; 1 creates them one by one."
-)
 
 
 @verb("throughput", examples="pinnace bench throughput --nodes 1000 --pods 5000 --batch 1 --runs 5")

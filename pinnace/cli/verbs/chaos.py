@@ -73,7 +73,7 @@ def create_run_folder(save: Path | None, prefix: str) -> Path:
 
 
 def finish_run(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
-    """Return the report of the run. Deletes the folder, unless `keep` is set, the verdict is bad or the run failed. An error
+    """Return the report of the run. Delete the folder, unless `keep` is set, the verdict is bad or the run failed. An error
     names the folder that is kept. Raises Failure, and ClusterError if the cluster did not start."""
     try:
         report = running.run_coroutine(run, hangup=True)

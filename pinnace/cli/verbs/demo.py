@@ -67,6 +67,10 @@ APPS, REPLICAS = ("web", "shop", "mail"), 40
 UNREADY_WITHIN = 3.0
 """Seconds within which the nodes must be NotReady, for the verdict. (Kubernetes' defaults make it 40 to 50.)"""
 SPEC = ClusterSpec(nodes=100, kubelets=2, controllers=2)
+DemoAct = Callable[[StoryPrinter, Cluster, Client], Awaitable[list[VerdictLine]]]
+html = click.option(
+    "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the timeline as one HTML file."
+)
 
 
 async def demonstrate_failover(story: StoryPrinter, cluster: Cluster, client: Client) -> list[VerdictLine]:
@@ -194,9 +198,6 @@ def judge_node_loss(loss: NodeLossResult, wanted: int) -> list[VerdictLine]:
     ]
 
 
-DemoAct = Callable[[StoryPrinter, Cluster, Client], Awaitable[list[VerdictLine]]]
-
-
 @click.group("demo", cls=VerbGroup)
 def demo() -> None:
     """Demonstrate failover on a real cluster.
@@ -204,11 +205,6 @@ def demo() -> None:
     Each demo starts a cluster in a temporary folder and removes it at the end. The exit code is 10 when an invariant is
     violated.
     """
-
-
-html = click.option(
-    "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the timeline as one HTML file."
-)
 
 
 @verb("failover", examples="pinnace demo failover")

@@ -36,6 +36,7 @@ from pinnace.verification.labs.document import (
 )
 
 STATE = "labs.json"
+number_argument = click.argument("number", type=click.IntRange(min=0), required=False, metavar="[NUMBER]")
 
 
 @click.group("lab", cls=VerbGroup)
@@ -45,9 +46,6 @@ def lab() -> None:
     A lab is a page to read and follow in a terminal. The steps of lab N are checked on the cluster that the lab starts, in a
     folder with the name lab-N. The steps of lab 9 are checked in the files of the current directory.
     """
-
-
-number_argument = click.argument("number", type=click.IntRange(min=0), required=False, metavar="[NUMBER]")
 
 
 @verb("list", examples="pinnace lab list")
@@ -310,7 +308,7 @@ def _checked_cluster(settings: Settings, document: LabDocument) -> str:
 
 
 async def _check_step(client: Client, document: LabDocument, step: str) -> bool:
-    """Print the result of one check. Returns whether it has passed."""
+    """Print the result of one check. Return whether it has passed."""
     try:
         print_result(f"✓ {step}  {await list_checks(document.number)[step](client)}\n")
     except CheckFailed as error:
@@ -320,7 +318,7 @@ async def _check_step(client: Client, document: LabDocument, step: str) -> bool:
 
 
 async def _check_steps(client: Client, document: LabDocument) -> bool:
-    """Print the result of all checks: what the first failing one misses, and the later ones as not done yet. Returns whether
+    """Print the result of all checks: what the first failing one misses, and the later ones as not done yet. Return whether
     all have passed."""
     known = list_checks(document.number)
     width, passed = max(map(len, known), default=0), True

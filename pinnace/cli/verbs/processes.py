@@ -156,7 +156,7 @@ async def _find_leaders(cluster: Cluster, names: Sequence[str]) -> list[str]:
 
 
 async def _restart_process(cluster: Cluster, name: str, steps: Steps, timeout: float) -> None:
-    """Stop a running process and start it again, or have its successor take over its listeners. Returns when it is ready."""
+    """Stop a running process and start it again, or have its successor take over its listeners. Return when it is ready."""
     if cluster.can_succeed(name):
         steps.waiting(f"the successor of {name}")
         await cluster.replace_by_successor(name)

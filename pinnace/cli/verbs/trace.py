@@ -129,7 +129,7 @@ def _as_pod_version(item: KeyVersion) -> tuple[int, Pod]:
 
 async def _list_holders(client: Client, pod: Pod) -> Mapping[int, str]:
     """Return the holders of the terms of the pod's election by token; empty without permission."""
-    election = fences.of(pod).election
+    election = fences.fence_of(pod).election
     if not election:
         return {}
     try:
@@ -168,7 +168,7 @@ def build_trace(
             steps.append(_bind_step(version, revision, born, holders))
         steps += _status_steps(known, version, revision, born)
         known = version
-    if pod.spec.nodeName and fences.of(pod).election:
+    if pod.spec.nodeName and fences.fence_of(pod).election:
         unknown.append(
             "The scheduler assumed the pod on its node before the bind, in memory only: no time or revision is stored."
         )
@@ -187,7 +187,7 @@ def _rejection_step(event: Event, born: float) -> TraceStep:
 
 
 def _bind_step(pod: Pod, revision: int, born: float, holders: Mapping[int, str]) -> TraceStep:
-    fence = fences.of(pod)
+    fence = fences.fence_of(pod)
     scheduled = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
     seconds = to_seconds(scheduled.lastTransitionTime) - born if scheduled else None
     if not fence.election:
@@ -248,7 +248,7 @@ def _time_since_creation(pod: Pod, born: float) -> float | None:
 
 async def _add_decision(client: Client, pod: Pod, bind: int, found: PodTrace) -> PodTrace:
     """Add the decision, computed again by the objects before the bind, or by the present ones if the pod waits."""
-    if (ended(pod) and not bind) or (pod.spec.nodeName and not fences.of(pod).election):
+    if (ended(pod) and not bind) or (pod.spec.nodeName and not fences.fence_of(pod).election):
         return found
     if pod.spec.nodeName and not bind:
         return _set_decision(

@@ -410,7 +410,7 @@ def _format_context(written: WrittenContext) -> list[str]:
 
 
 async def follow_processes(cluster: Cluster, before: Sequence[ProcessStatus], say: Callable[[str], None]) -> None:
-    """Print changes of the processes after `before`. Returns when all processes have ended, or the state or the certificates
+    """Print changes of the processes after `before`. Return when all processes have ended, or the state or the certificates
     were deleted (a later cluster in the folder is another one)."""
     with suppress(NoCluster, FolderError):
         async with cluster.client() as client:

@@ -62,7 +62,7 @@ def format_versions(versions: Mapping[str, str]) -> str:
 
 
 def _get_kubectl_version(settings: Settings, client: bool, output: str | None) -> str:
-    """Return what kubectl prints; empty if it cannot be run. The reason is printed."""
+    """Return the output of kubectl; empty if it cannot be run. The reason is printed."""
     words = ["version", *(["--client"] if client else []), *(["-o", output] if output else [])]
     words += ["--context", settings.context] if settings.context else []
     for asked in (words, ["version", "--client", *words[1:]]):

@@ -20,7 +20,7 @@ from google.rpc.status_pb2 import Status
 from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Event, Pod
 from pinnace.api.pods import ended
-from pinnace.api.records import Answer, Asked, Explanation, Malformed, Trouble, Unexplained, from_json, listing, to_json
+from pinnace.api.records import Answer, Asked, Explanation, Malformed, Trouble, Unexplained, format_list, from_json, to_json
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli.command import verb
@@ -329,7 +329,7 @@ def _format_remedies(explanation: Explanation) -> Iterator[str]:
         changes, alternatives = ("changes", " (alternatives)") if several else ("change", "")
         yield f"The smallest {changes} that would make a node feasible{alternatives}:"
         for remedy in explanation.remedies:
-            then = f"  -> {listing(remedy.nodes, NAMED)}" if remedy.nodes else ""
+            then = f"  -> {format_list(remedy.nodes, NAMED)}" if remedy.nodes else ""
             yield f"  * {one_line(remedy.text)}{then}"
 
 

@@ -312,11 +312,11 @@ async def list_methods_by_service(server: str, tls: TlsFiles) -> Mapping[str, Se
         for service in services:
             answer = await _call_reflection(channel, ServerReflectionRequest(file_containing_symbol=service))
             files = map(FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto)
-            result[service] = [f"/{service}/{method}" for method in _methods(service, files)]
+            result[service] = [f"/{service}/{method}" for method in _method_names(service, files)]
     return result
 
 
-def _methods(service: str, files: Iterable[FileDescriptorProto]) -> list[str]:
+def _method_names(service: str, files: Iterable[FileDescriptorProto]) -> list[str]:
     return [
         method.name
         for file in files

@@ -88,9 +88,9 @@ class CallFlood:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._count):
-                group.create_task(self._repeat(self._stubs[number % len(self._stubs)], number))
+                group.create_task(self._repeat_calls(self._stubs[number % len(self._stubs)], number))
 
-    async def _repeat(self, calls: Sequence[grpc.aio.StreamStreamMultiCallable], number: int) -> None:
+    async def _repeat_calls(self, calls: Sequence[grpc.aio.StreamStreamMultiCallable], number: int) -> None:
         holds, turn = number % 2, number // 2
         task = asyncio.current_task()
         assert task is not None

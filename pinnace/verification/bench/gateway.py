@@ -62,6 +62,10 @@ _COMPONENTS = {GATEWAY: "gateways", APISERVER: "API servers", ETCD: "etcd", LOAD
 """The names of the processes whose CPU time is reported, by the beginning of their own names."""
 LISTS = 20
 """The number of lists of each kind. The first one, which fills the caches, is not counted."""
+Calibrate = Callable[[], Awaitable[None]]
+"""Appends a static rate to the results."""
+Call = Callable[[int, int], Awaitable[object]]
+"""A call by the caller with the first number, for the item with the second number."""
 
 
 @dataclass(slots=True)
@@ -80,10 +84,6 @@ class GatewayResults:
             return self.works
         rates = (mean(around) for around in pairwise(self.static))
         return {name: replace(work, static_rate=rate) for (name, work), rate in zip(self.works.items(), rates, strict=True)}
-
-
-Calibrate = Callable[[], Awaitable[None]]
-"""Appends a static rate to the results."""
 
 
 async def measure_gateway(
@@ -111,15 +111,17 @@ async def measure_gateway(
                 progress.waiting(f"lists of {listed:,} pods through {name}")
                 await calibrate()
                 await _lists_timed(bench, done, name, fetch)
-        done.counts["gateways, MB with the pods"] = _memory(bench, GATEWAY)
-        streams = {name: _through(callers[0], media_type) for name, media_type in FORMATS.items()} | {"gRPC": _directly(bench)}
+        done.counts["gateways, MB with the pods"] = _read_memory(bench, GATEWAY)
+        streams = {name: _gateway_opener(callers[0], media_type) for name, media_type in FORMATS.items()} | {
+            "gRPC": _grpc_opener(bench)
+        }
         for name, create in _measure_creates(bench, callers, "watched-", events).items():
             progress.waiting(f"{watchers} watchers through {name}")
             await calibrate()
             await _measure_watch(bench, done, name, watchers, events, streams[name], create)
         await calibrate()
-        done.counts["gateways, MB with the watches"] = _memory(bench, GATEWAY)
-        done.counts["API servers, MB"] = _memory(bench, APISERVER)
+        done.counts["gateways, MB with the watches"] = _read_memory(bench, GATEWAY)
+        done.counts["API servers, MB"] = _read_memory(bench, APISERVER)
     return BenchRun(
         bench.calibration,
         began.read_usage(),
@@ -176,10 +178,6 @@ async def open_sessions(url: str, tls: TlsFiles) -> AsyncIterator[list[aiohttp.C
             session = aiohttp.ClientSession(url, connector=connector, timeout=aiohttp.ClientTimeout(total=WATCH_TIMEOUT))
             made.append(await stack.enter_async_context(session))
         yield made
-
-
-Call = Callable[[int, int], Awaitable[object]]
-"""A call by the caller with the first number, for the item with the second number."""
 
 
 def _measure_creates(bench: BenchCluster, callers: Sequence[aiohttp.ClientSession], prefix: str, count: int) -> dict[str, Call]:
@@ -296,7 +294,7 @@ async def _measure_watch(
     done.works[f"watch, {name}"] = WorkResult(deliveries / (latest[0] - began), None, cpu_per_item(used, deliveries))
 
 
-def _through(session: aiohttp.ClientSession, media_type: str) -> Opener:
+def _gateway_opener(session: aiohttp.ClientSession, media_type: str) -> Opener:
     stream_type = f"{media_type};stream=watch" if media_type == PROTOBUF else media_type
     count = count_frames if media_type == PROTOBUF else count_lines
 
@@ -329,7 +327,7 @@ async def count_frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[int]:
         yield count
 
 
-def _directly(bench: BenchCluster) -> Opener:
+def _grpc_opener(bench: BenchCluster) -> Opener:
     @asynccontextmanager
     async def open_stream(revision: int) -> AsyncIterator[AsyncIterator[int]]:
         async with _open_connection(bench) as peer:
@@ -378,7 +376,7 @@ def cpu_per_item(usage: Mapping[str, ProcessUsage], items: int) -> dict[str, flo
     return {name: result[name] / items * 1e6 for name in _COMPONENTS.values()}
 
 
-def _memory(bench: BenchCluster, component: str) -> int:
+def _read_memory(bench: BenchCluster, component: str) -> int:
     """Return the resident memory of a component with its descendants in MB."""
     running = [record.process for record in bench.cluster.state.processes_of(component) if record.process]
     result = map(procfs.read_usage, (*running, *procfs.find_descendants(running)))

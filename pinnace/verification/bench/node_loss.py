@@ -36,6 +36,22 @@ RESUME_DELAY = 0.02
 STAGE_TIMEOUT = 120.0
 TOLERATED = 1
 """tolerationSeconds of the pods (Kubernetes' default is 300)."""
+_DEPLOYMENT = """
+metadata: {{name: {name}, namespace: default}}
+spec:
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: {name}}}}}
+  template:
+    metadata: {{labels: {{app: {name}}}}}
+    spec:
+      tolerations:
+      - {{key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: {tolerated}}}
+      - {{key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: {tolerated}}}
+      containers:
+      - name: app
+        image: example.com/app:1
+        resources: {{requests: {{cpu: 100m, memory: 500Mi}}}}
+"""
 
 
 @dataclass(slots=True)
@@ -148,24 +164,6 @@ class OutageObserver:
         except TimeoutError:
             raise BenchError(f"timed out after {timeout:g} s waiting for {what}") from None
         return self._clock.monotonic()
-
-
-_DEPLOYMENT = """
-metadata: {{name: {name}, namespace: default}}
-spec:
-  replicas: {replicas}
-  selector: {{matchLabels: {{app: {name}}}}}
-  template:
-    metadata: {{labels: {{app: {name}}}}}
-    spec:
-      tolerations:
-      - {{key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: {tolerated}}}
-      - {{key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: {tolerated}}}
-      containers:
-      - name: app
-        image: example.com/app:1
-        resources: {{requests: {{cpu: 100m, memory: 500Mi}}}}
-"""
 
 
 @dataclass(frozen=True, slots=True)

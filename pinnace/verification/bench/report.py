@@ -136,17 +136,17 @@ class BenchReport:
     @property
     def violations(self) -> dict[str, int]:
         """Violations by name, summed over all runs."""
-        return _sum([run.violations for run in self.runs])
+        return _sum_counts([run.violations for run in self.runs])
 
     @property
     def counts(self) -> dict[str, int]:
         """Counters by name, summed over all runs."""
-        return _sum([run.counts for run in self.runs])
+        return _sum_counts([run.counts for run in self.runs])
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON data. Units: seconds, megabytes (10^6 bytes), items per second; `stage_cpu_us`:
         microseconds per item; `works`: see Work.to_json. Process figures and works are from the median run."""
-        stages = {stage: _summary(summary) for stage, summary in self.stages.items()}
+        stages = {stage: _summary_fields(summary) for stage, summary in self.stages.items()}
         return {
             "row": self.row,
             "date": self.date,
@@ -176,19 +176,19 @@ class BenchReport:
     def render(self) -> RenderableType:
         m, counts = self.machine, {**self.violations, **self.counts}
         parts: list[RenderableType] = [
-            f"{self.row}: {_options(self.options)}",
-            *([self._rates()] if self.unit else []),
-            self._latencies(),
-            self._processes(),
-            *([self._works()] if self.median_run.works else []),
+            f"{self.row}: {_format_options(self.options)}",
+            *([self._rates_table()] if self.unit else []),
+            self._latencies_table(),
+            self._processes_table(),
+            *([self._works_table()] if self.median_run.works else []),
             *([self._stage_cpu()] if self.median_run.stage_cpu else []),
             ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in counts.items()),
             f"machine: {m.cores} cores, {m.memory_gb:g} GB, Linux {m.kernel}, Python {m.python}; commit {m.commit or '?'}",
         ]
         return Group(*(line for part in parts if part for line in (part, "")))
 
-    def _rates(self) -> Table:
-        table = _table(f"{len(self.runs)} run{'s' if len(self.runs) > 1 else ''}", "median", "min", "max")
+    def _rates_table(self) -> Table:
+        table = _create_table(f"{len(self.runs)} run{'s' if len(self.runs) > 1 else ''}", "median", "min", "max")
         for name, values in (
             (self.unit, [run.rate for run in self.runs]),
             ("etcd transactions/s (calibration)", [run.calibration.transactions_per_s for run in self.runs]),
@@ -197,25 +197,25 @@ class BenchReport:
             table.add_row(name, *(f"{value:,.0f}" for value in (statistics.median(values), min(values), max(values))))
         return table
 
-    def _latencies(self) -> Table:
-        table = _table("seconds", "p50", "p99", "max", "samples")
+    def _latencies_table(self) -> Table:
+        table = _create_table("seconds", "p50", "p99", "max", "samples")
         for stage, s in self.stages.items():
             table.add_row(stage, f"{s.p50:.3f}", f"{s.p99:.3f}", f"{s.max:.3f}", f"{s.count:,}")
         return table
 
-    def _processes(self) -> Table:
+    def _processes_table(self) -> Table:
         run = self.median_run
-        table = _table("process", "CPU s", "CPU s per 1,000", "peak MB")
+        table = _create_table("process", "CPU s", "CPU s per 1,000", "peak MB")
         for name, usage in run.usage.items():
             table.add_row(name, f"{usage.cpu_s:.2f}", f"{usage.cpu_s / run.items * 1000:.3f}", f"{usage.peak_rss_mb:.0f}")
         total = sum(usage.cpu_s for usage in run.usage.values())
         table.add_row("all", f"{total:.2f}", f"{total / run.items * 1000:.3f}", "")
         return table
 
-    def _works(self) -> Table:
+    def _works_table(self) -> Table:
         works = self.median_run.works
         processes = list(dict.fromkeys(name for work in works.values() for name in work.cpu_us))
-        table = _table("work", "per second", "HAProxy, static", "ratio", *(f"{name}, µs" for name in processes))
+        table = _create_table("work", "per second", "HAProxy, static", "ratio", *(f"{name}, µs" for name in processes))
         for name, work in works.items():
             static = f"{work.static_rate:,.0f}" if work.static_rate is not None else ""
             ratio = f"{work.ratio:.3f}" if work.ratio is not None else ""
@@ -227,7 +227,7 @@ class BenchReport:
     def _stage_cpu(self) -> Table:
         run = self.median_run
         spent = sum(run.stage_cpu.values())
-        table = _table("stage in the API servers", f"CPU µs per {self._item}", "share")
+        table = _create_table("stage in the API servers", f"CPU µs per {self._item}", "share")
         for stage, seconds in sorted(run.stage_cpu.items(), key=lambda item: -item[1]):
             table.add_row(stage, f"{seconds / run.items * 1e6:.1f}", f"{seconds / spent:.0%}")
         table.add_row("all", f"{spent / run.items * 1e6:.1f}", "")
@@ -243,7 +243,7 @@ def _run_to_json(run: BenchRun) -> dict[str, Any]:
     return {
         **({"rate": round(run.rate, 1), "per_1000_transactions": round(run.per_1000_transactions, 1)} if run.rate else {}),
         "items": run.items,
-        "stages": {stage: _summary(summarize(samples)) for stage, samples in run.samples.items() if samples},
+        "stages": {stage: _summary_fields(summarize(samples)) for stage, samples in run.samples.items() if samples},
         "violations": dict(run.violations),
         **run.counts,
         **_process_figures(run),
@@ -261,15 +261,15 @@ def _process_figures(run: BenchRun) -> dict[str, Any]:
     }
 
 
-def _sum(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+def _sum_counts(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     return {name: sum(count[name] for count in counts) for name in counts[0]}
 
 
-def _summary(summary: LatencySummary) -> dict[str, float]:
+def _summary_fields(summary: LatencySummary) -> dict[str, float]:
     return {"p50_s": round(summary.p50, 4), "p99_s": round(summary.p99, 4), "max_s": round(summary.max, 4)}
 
 
-def _table(first: str, *others: str) -> Table:
+def _create_table(first: str, *others: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True)
     for other in others:
@@ -277,5 +277,5 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _options(options: Mapping[str, Any]) -> str:
+def _format_options(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in options.items())

@@ -80,6 +80,19 @@ while time.monotonic() - began < seconds:
     count += 1
 print(json.dumps(count / (time.monotonic() - began)))
 """
+NFT_SERVER = """
+import socket
+s = socket.create_server(("10.79.0.2", 8080), backlog=4096)
+print("ready", flush=True)
+while True:
+    c = s.accept()[0]
+    c.sendall(b"x")
+    try:
+        c.recv(1)
+    except OSError:
+        pass
+    c.close()
+"""
 
 
 async def measure_services(bench: BenchCluster, requests: int, count: int, changed: int, progress: StartProgress) -> BenchRun:
@@ -210,7 +223,7 @@ async def _measure_endpoint_changes(client: Client, count: int, changed: int, pr
         for number in range(changed):
             name = f"many-{number * 7919 % count}"
             progress.waiting(f"change {number + 1} of {changed}")
-            group = 1 - int(await _dns_name(stored[name]))
+            group = 1 - int(await _read_server_name(stored[name]))
             slices = client.of(ENDPOINT_SLICES)
             wanted = await slices.get(name, NAMESPACE)
             wanted.CopyFrom(_move_endpoints(wanted, groups[group]))
@@ -265,7 +278,7 @@ async def _start_named_servers(groups: Sequence[Sequence[str]], port: int) -> As
             server.close()
 
 
-async def _dns_name(address: str) -> str:
+async def _read_server_name(address: str) -> str:
     async with asyncio.timeout(5):
         reader, writer = await asyncio.open_connection(address, 80)
         try:
@@ -279,7 +292,7 @@ async def _measure_until_named_server_answers(address: str, name: str) -> None:
     async with asyncio.timeout(CHANGE_TIMEOUT):
         while True:
             try:
-                if await _dns_name(address) == name:
+                if await _read_server_name(address) == name:
                     return
             except OSError:
                 await asyncio.sleep(0.001)
@@ -367,21 +380,6 @@ def _run_process(command: Sequence[str], says: str = "") -> Iterator[None]:
             yield
         finally:
             process.kill()
-
-
-NFT_SERVER = """
-import socket
-s = socket.create_server(("10.79.0.2", 8080), backlog=4096)
-print("ready", flush=True)
-while True:
-    c = s.accept()[0]
-    c.sendall(b"x")
-    try:
-        c.recv(1)
-    except OSError:
-        pass
-    c.close()
-"""
 
 
 def _measure_nftables(counts: dict[str, int], progress: StartProgress) -> None:

@@ -47,6 +47,7 @@ HOLDER = "bench"
 ELECTION_TIMEOUT = 10.0
 QUIET_INTERVAL, QUIET_CPU, QUIET_TIMEOUT = 0.25, 0.03, 120.0
 """In seconds. A scheduler has processed all events if it uses at most QUIET_CPU of CPU time in an interval."""
+Item = TypeVar("Item")
 
 
 async def measure_throughput(bench: BenchCluster, pods: int, batch: int) -> BenchRun:
@@ -92,9 +93,6 @@ async def measure_creates(bench: BenchCluster, pods: int, batch: int) -> BenchRu
         violations={"lost": await count_lost_pods(bench.clients[0], load.acknowledged)},
         stage_cpu=stage_cpu,
     )
-
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,14 +100,14 @@ class StageMeter:
     @classmethod
     async def start_stage_meter(cls, state: ClusterState) -> Self:
         addresses = [record.plan.http for record in state.processes_of(APISERVER)]
-        return cls(addresses, await _sum(addresses))
+        return cls(addresses, await _sum_usage(addresses))
 
     async def read_stage_cpu(self) -> dict[str, float]:
         """Return the CPU seconds by stage since the start, summed over all API servers, or {} if they are not measured."""
-        return {stage: seconds - self._before[stage] for stage, seconds in (await _sum(self._addresses)).items()}
+        return {stage: seconds - self._before[stage] for stage, seconds in (await _sum_usage(self._addresses)).items()}
 
 
-async def _sum(addresses: list[str]) -> Mapping[str, float]:
+async def _sum_usage(addresses: list[str]) -> Mapping[str, float]:
     total = Counter[str]()
     for address in addresses:
         total.update(await read_metric_by(address, STAGE_CPU_METRIC, "stage"))

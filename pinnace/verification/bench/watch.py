@@ -176,7 +176,7 @@ class WatchReader:
 
 async def measure_watcher_crowd(bench: BenchCluster, watchers: int, stuck: int, rate: int, seconds: float) -> BenchRun:
     """Measure a crowd of watchers. `rate`: writes per second. Raises BenchError if a stream ends."""
-    pods = await _pods(bench)
+    pods = await _list_pods(bench)
     revision = (await bench.clients[0].pods.list()).resource_version
     async with _open_connections(bench, watchers) as peers:
         chronicle = SharedEventLog()
@@ -216,7 +216,7 @@ async def measure_watcher_crowd(bench: BenchCluster, watchers: int, stuck: int, 
     )
 
 
-async def _pods(bench: BenchCluster) -> list[Pod]:
+async def _list_pods(bench: BenchCluster) -> list[Pod]:
     load = CreatedPods()
     await load.create_pods(bench.clients, PODS, batch=BATCH)
     return (await bench.clients[0].pods.list(load.namespace)).items
@@ -235,11 +235,11 @@ async def _write_statuses(
             await asyncio.sleep(due - now)
         late.append(max(0.0, time.monotonic() - due))
         if not memory and now > began + seconds * WARM_UP:
-            memory["mb_when_warm"] = _memory(bench)
+            memory["mb_when_warm"] = _read_memory(bench)
         client = bench.clients[written // BATCH % len(bench.clients)]
         await _write_time(client, [pods[(written + i) % len(pods)] for i in range(BATCH)])
         written += BATCH
-    memory["mb_at_the_end"] = _memory(bench)
+    memory["mb_at_the_end"] = _read_memory(bench)
     return written, late, memory
 
 
@@ -263,7 +263,7 @@ async def _count_late_listeners(listeners: Sequence[WatchReader], revision: int)
         await asyncio.sleep(0.1)
 
 
-def _memory(bench: BenchCluster) -> int:
+def _read_memory(bench: BenchCluster) -> int:
     """Return the memory of all API servers in MB."""
     result = (procfs.read_usage(record.process) for record in bench.cluster.state.processes_of(APISERVER) if record.process)
     return round(sum(usage.rss_mb for usage in result if usage))

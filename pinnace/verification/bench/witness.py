@@ -59,20 +59,20 @@ class PodHistory:
             seen = self.pods.get(uid)
             if seen is None:
                 seen = self.pods[uid] = PodObservation(pod.metadata.name)
-            if node != seen.node or (node and fences.of(pod).token != seen.token):
-                self._bound(seen, pod, node, now)
+            if node != seen.node or (node and fences.fence_of(pod).token != seen.token):
+                self._note_bound(seen, pod, node, now)
             if not seen.running and pod.status.phase == "Running" and kind != WatchEventType.DELETED:
                 seen.running = now
                 self.counts[RUNNING] += 1
             if kind == WatchEventType.DELETED:
                 seen.deleted = now
 
-    def _bound(self, seen: PodObservation, pod: Pod, node: str, now: float) -> None:
+    def _note_bound(self, seen: PodObservation, pod: Pod, node: str, now: float) -> None:
         if seen.bound:
             seen.rebound.append(node)
         else:
             seen.bound = now
-            seen.token = fences.of(pod).token
+            seen.token = fences.fence_of(pod).token
             self.counts[BOUND] += 1
             if seen.token and seen.token < max(self.tokens, default=0):
                 self.deposed.append(seen.name)
@@ -144,17 +144,17 @@ class PodWitness:
 
     async def wait_for_stage(self, stage: str, count: int, timeout: float) -> None:
         """Wait until this number of pods has been observed BOUND or RUNNING. Raises BenchError."""
-        if not await self._until(lambda: self.history.counts[stage] >= count, timeout):
+        if not await self._wait_until(lambda: self.history.counts[stage] >= count, timeout):
             raise BenchError(f"only {self.history.counts[stage]:,} of {count:,} pods are {stage} after {timeout:g} s")
 
     async def next_leader_binds(self, token: int, timeout: float) -> float:
         """Wait for the first bind by a leader that was elected after `token`, and return its time. Raises BenchError."""
-        await self._until(lambda: self.history.first_bind_after(token) is not None, timeout)
+        await self._wait_until(lambda: self.history.first_bind_after(token) is not None, timeout)
         if (result := self.history.first_bind_after(token)) is not None:
             return result
         raise BenchError(f"no leader elected after token {token} bound a pod within {timeout:g} s")
 
-    async def _until(self, condition: Callable[[], bool], timeout: float) -> bool:
+    async def _wait_until(self, condition: Callable[[], bool], timeout: float) -> bool:
         """Wait for the condition. Return False on timeout."""
         deadline = self._clock.monotonic() + timeout
         while not condition():

@@ -124,6 +124,10 @@ LARGE_AND_HIGH = shape_with_cpu("spec: {priorityClassName: high}", cpu="3")
 """A pod that needs the resources of three pods of SMALL_AND_LOW."""
 GATED = shape_with_cpu("spec: {schedulingGates: [{name: example.com/hold}]}")
 MOONS = ("moon-1", "moon-2", "moon-3")
+Check = Callable[[Sequence[str], Mapping[str, str]], int]
+"""A function from (the node of each constrained pod, the zone of each node) to the number of misplaced pods."""
+Churn = Callable[[Client, CreatedPods], Coroutine[Any, Any, None]]
+"""A coroutine that runs until it is cancelled or has nothing left to do. The load contains the existing pods."""
 
 
 def build_pod_with_volume(name: str) -> Pod:
@@ -164,10 +168,6 @@ def build_csi_node(name: str) -> CSINode:
     return made
 
 
-Check = Callable[[Sequence[str], Mapping[str, str]], int]
-"""A function from (the node of each constrained pod, the zone of each node) to the number of misplaced pods."""
-
-
 def allow_any_node(nodes: Sequence[str], zones: Mapping[str, str]) -> int:
     return 0
 
@@ -204,10 +204,6 @@ def count_overcommitted_nodes(placed: Iterable[tuple[str, int]]) -> int:
     for node, cpu in placed:
         taken[node] += cpu
     return sum(cpu > NODE_CPU for cpu in taken.values())
-
-
-Churn = Callable[[Client, CreatedPods], Coroutine[Any, Any, None]]
-"""A coroutine that runs until it is cancelled or has nothing left to do. The load contains the existing pods."""
 
 
 def recreate_objects(shape: load.Shape) -> Churn:

@@ -48,6 +48,7 @@ ANSWER_WITHIN = 1.0
 """The maximum 90th percentile of the bystander's latency in seconds. Without a flood, a call takes about 10 ms."""
 GATEWAY_ANSWERS_WITHIN = 0.25
 """The maximum 99th percentile of the latency of the gateways' bystander during an attack on a gateway, in seconds."""
+ReportLine = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,6 @@ def _can_overlap(kind: FaultKind, on: Sequence[ScheduledFault], now: float) -> b
 
 def _random_pause(rng: random.Random) -> float:
     return min(max(rng.expovariate(1 / INTERVAL), SHORTEST), LONGEST)
-
-
-ReportLine = Callable[[str], None]
 
 
 @dataclass(slots=True)

@@ -142,11 +142,11 @@ def _node_terms_by_value(pod: Pod, number: int) -> None:
     _node_term(pod, NodeSelectorRequirement(key=HOSTNAME, operator="NotIn" if number else "In", values=[f"n{number:x}"]))
 
 
-def _node_terms_compared(pod: Pod, number: int) -> None:
+def _add_node_term_with_gt(pod: Pod, number: int) -> None:
     _node_term(pod, NodeSelectorRequirement(key=HOSTNAME, operator="Gt", values=[str(number)]))
 
 
-def _node_terms_by_name(pod: Pod, number: int) -> None:
+def _add_node_term_by_name(pod: Pod, number: int) -> None:
     required = pod.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
     term = required.nodeSelectorTerms.add()
     term.matchFields.add(key="metadata.name", operator="NotIn" if number else "In", values=[f"n{number:x}"])
@@ -178,7 +178,7 @@ def _node_selector(pod: Pod, number: int) -> None:
     pod.spec.nodeSelector[_label_key(number)] = "a"
 
 
-def _spread(pod: Pod, number: int, when: str) -> None:
+def _add_spread_constraint(pod: Pod, number: int, when: str) -> None:
     """Add a constraint. Each pair of key and action is unique, because validation rejects duplicates."""
     key = (HOSTNAME, ZONE_LABEL)[number] if number < 2 else _label_key(number)
     constraint = pod.spec.topologySpreadConstraints.add(topologyKey=key, maxSkew=1, whenUnsatisfiable=when)
@@ -187,14 +187,14 @@ def _spread(pod: Pod, number: int, when: str) -> None:
 
 
 def _spread_hard(pod: Pod, number: int) -> None:
-    _spread(pod, number, "DoNotSchedule")
+    _add_spread_constraint(pod, number, "DoNotSchedule")
 
 
 def _spread_soft(pod: Pod, number: int) -> None:
-    _spread(pod, number, "ScheduleAnyway")
+    _add_spread_constraint(pod, number, "ScheduleAnyway")
 
 
-def _tolerations(pod: Pod, number: int) -> None:
+def _add_toleration(pod: Pod, number: int) -> None:
     pod.spec.tolerations.add(key=_label_key(number), operator="Exists")
 
 
@@ -203,7 +203,7 @@ def _host_ports(pod: Pod, number: int) -> None:
     pod.spec.containers[0].ports.add(containerPort=port, hostPort=port, protocol=protocol)
 
 
-def _containers(pod: Pod, number: int) -> None:
+def _add_container(pod: Pod, number: int) -> None:
     """Add a container with a distinct image and a request."""
     container = pod.spec.containers.add(name=f"c{number:x}", image=f"i{number:x}:1")
     container.resources.requests["cpu"].string = "0"
@@ -222,13 +222,13 @@ def _init_sequence(pod: Pod, number: int) -> None:
     pod.spec.initContainers.add(name=f"i{number:x}", image="i:1").resources.requests["cpu"].string = "0"
 
 
-def _resources(pod: Pod, number: int) -> None:
+def _add_unknown_resource(pod: Pod, number: int) -> None:
     """Add an extended resource that no node has. Validation requires equal limits and requests."""
     for amounts in (pod.spec.containers[0].resources.requests, pod.spec.containers[0].resources.limits):
         amounts[f"e.io/r{number:x}"].string = "1"
 
 
-def _claims(pod: Pod, number: int) -> None:
+def _add_claim(pod: Pod, number: int) -> None:
     volume = pod.spec.volumes.add(name=f"v{number:x}")
     volume.volumeSource.persistentVolumeClaim.claimName = f"c{number:x}"
 
@@ -239,11 +239,11 @@ def _ephemeral_volumes(pod: Pod, number: int) -> None:
     claim.spec.resources.requests["storage"].string = "1"
 
 
-def _disks(pod: Pod, number: int) -> None:
+def _add_disk(pod: Pod, number: int) -> None:
     pod.spec.volumes.add(name=f"v{number:x}").volumeSource.gcePersistentDisk.pdName = f"d{number:x}"
 
 
-def _monitors(pod: Pod, number: int) -> None:
+def _add_monitor(pod: Pod, number: int) -> None:
     """Add a monitor to a single disk. For each monitor, the disk counts as a different disk."""
     volume = pod.spec.volumes[0] if pod.spec.volumes else pod.spec.volumes.add(name="v")
     volume.volumeSource.rbd.image = "image"
@@ -254,7 +254,7 @@ def _scheduling_gates(pod: Pod, number: int) -> None:
     pod.spec.schedulingGates.add(name=_label_key(number))
 
 
-def _labels(pod: Pod, number: int) -> None:
+def _add_label(pod: Pod, number: int) -> None:
     pod.metadata.labels[_label_key(number)] = "a"
 
 
@@ -269,25 +269,25 @@ HOSTILE: Mapping[str, HostileKind] = {
     "preferred anti-affinity, selectors": HostileKind(_preferred_by_pods),
     "node terms, keys that no node has": HostileKind(_node_terms_by_key),
     "node terms, values": HostileKind(_node_terms_by_value),
-    "node terms, compared": HostileKind(_node_terms_compared),
-    "node terms, names": HostileKind(_node_terms_by_name),
+    "node terms, compared": HostileKind(_add_node_term_with_gt),
+    "node terms, names": HostileKind(_add_node_term_by_name),
     "node requirements": HostileKind(_node_requirements),
     "node values": HostileKind(_node_values),
     "node preferences": HostileKind(_node_preferences),
     "node selector": HostileKind(_node_selector),
     "spread constraints, DoNotSchedule": HostileKind(_spread_hard),
     "spread constraints, ScheduleAnyway": HostileKind(_spread_soft),
-    "tolerations": HostileKind(_tolerations),
+    "tolerations": HostileKind(_add_toleration),
     "host ports": HostileKind(_host_ports),
-    "containers": HostileKind(_containers),
+    "containers": HostileKind(_add_container),
     "init containers": HostileKind(_init_containers),
     "init containers between sidecars": HostileKind(_init_sequence),
-    "extended resources": HostileKind(_resources),
-    "claims": HostileKind(_claims),
+    "extended resources": HostileKind(_add_unknown_resource),
+    "claims": HostileKind(_add_claim),
     "ephemeral volumes": HostileKind(_ephemeral_volumes),
-    "disks": HostileKind(_disks),
-    "monitors of a disk": HostileKind(_monitors),
+    "disks": HostileKind(_add_disk),
+    "monitors of a disk": HostileKind(_add_monitor),
     "scheduling gates": HostileKind(_scheduling_gates),
-    "labels": HostileKind(_labels),
+    "labels": HostileKind(_add_label),
 }
 """The kinds by name."""

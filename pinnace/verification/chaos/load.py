@@ -112,7 +112,7 @@ class ChaosLoad:
         self._adversary: Adversary | None = None
         self.gateways: GatewayClients | None = None
         if gateways and self._tls is not None:
-            self.gateways = GatewayClients(gateways, self._tls, journal, self._fork())
+            self.gateways = GatewayClients(gateways, self._tls, journal, self._fork_random())
         self._began = self._stopped = 0.0
 
     @property
@@ -189,13 +189,13 @@ class ChaosLoad:
 
     def create_client(self, name: str, endpoints: Sequence[str] = ()) -> Client:
         """Return an additional recorded client of these servers, or of all. It is closed with the load."""
-        connection = RecordingConnection(name, endpoints or self._endpoints, self._journal, self._fork(), self._tls)
+        connection = RecordingConnection(name, endpoints or self._endpoints, self._journal, self._fork_random(), self._tls)
         self._connections.append(connection)
         return Client(connection)
 
     # --- the parts
 
-    def _fork(self) -> random.Random:
+    def _fork_random(self) -> random.Random:
         return random.Random(self._random.random())
 
     async def _make_namespaces(self) -> None:
@@ -213,7 +213,7 @@ class ChaosLoad:
             ("watcher-nodes", NODES, ""),
         ):
             watcher: RecordingWatcher[Any] = RecordingWatcher(
-                name, resource, self._endpoints, self._journal, self._fork(), tls=self._tls, fields=fields
+                name, resource, self._endpoints, self._journal, self._fork_random(), tls=self._tls, fields=fields
             )
             self._watchers.append(watcher)
         self._watching = [asyncio.create_task(watcher.watch_until_cancelled()) for watcher in self._watchers]
@@ -222,15 +222,15 @@ class ChaosLoad:
         def work(worker: LoadWorker, rate: float) -> None:
             self._working.append(asyncio.create_task(run_at_rate(worker, rate, self._random.random() * BEGINNING)))
 
-        self._adversary = Adversary(self.create_client("adversary"), self._nodes, self._fork())
+        self._adversary = Adversary(self.create_client("adversary"), self._nodes, self._fork_random())
         work(self._adversary, ADVERSARY_RATE / 3)  # a step makes three calls
         for i in range(RIVALS):
-            work(ContestingWriter(self.create_client(f"rival-{i}"), self._fork()), RIVAL_RATE)
+            work(ContestingWriter(self.create_client(f"rival-{i}"), self._fork_random()), RIVAL_RATE)
         steps = (self._rate - ADVERSARY_RATE - RIVALS * RIVAL_RATE) / CALLS_PER_STEP
         owners = max(1, min(OWNERS, len(self._nodes) * PODS_PER_NODE // PODS_PER_OWNER))
         for i in range(owners):
             name = f"owner-{i}"
-            work(PodOwner(name, self.create_client(name), PODS_PER_OWNER, self._fork()), steps / owners)
+            work(PodOwner(name, self.create_client(name), PODS_PER_OWNER, self._fork_random()), steps / owners)
 
     async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
         """Cancel the tasks. Raises LoadError if a task had failed, which is a bug."""

@@ -57,14 +57,14 @@ def _scan_log(path: Path, excuses: Sequence[ErrorExcuse]) -> Iterator[str]:
     if path.stat().st_size and not any(read_log(path)):
         yield f"{path.stem} contains no JSON lines and cannot be checked for errors; see {path.name}"
     own = [excuse for excuse in excuses if excuse.process == path.stem]
-    errors = _errors(read_log(path), own)
+    errors = _unexcused_errors(read_log(path), own)
     for line in islice(errors, SHOWN):
         yield f"{path.stem} logged an error: {line.logger}: {line.message}"[:LENGTH]
     if more := sum(1 for _ in errors):
         yield f"{path.stem} logged {more:,} more errors; see {path.name}"
 
 
-def _errors(lines: Iterable[LogLine], excuses: Sequence[ErrorExcuse]) -> Iterator[LogLine]:
+def _unexcused_errors(lines: Iterable[LogLine], excuses: Sequence[ErrorExcuse]) -> Iterator[LogLine]:
     for line in lines:
         ours = line.logger.partition(".")[0] in _OURS
         excused = any(excuse.covers(line.at) for excuse in excuses)

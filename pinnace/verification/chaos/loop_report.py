@@ -40,7 +40,7 @@ class LongStep:
     def __str__(self) -> str:
         collections = f", {self.gc_seconds * 1000:.0f} ms garbage collection" if self.gc_seconds else ""
         took = f"{self.cpu_seconds * 1000:.0f} ms of CPU in {self.seconds * 1000:.0f} ms{collections}"
-        return f"{self.process}: {took}, {self.lines} in the log: {_innermost(self.stack)}"
+        return f"{self.process}: {took}, {self.lines} in the log: {_innermost_frames(self.stack)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ def _find_hot_stacks(name: str, began: float, ended: float, process: str, second
     stacks: Counter[str] = Counter()
     for second in during:
         for stack, count in second.stacks.items():
-            stacks[_innermost(stack)] += count
+            stacks[_innermost_frames(stack)] += count
     return HotStack(name, began, ended, process, busy, dict(stacks.most_common(STACKS)))
 
 
-def _innermost(stack: str) -> str:
+def _innermost_frames(stack: str) -> str:
     return " < ".join(reversed(stack.split(";")[-FRAMES:])) or "unknown"

@@ -66,7 +66,7 @@ def _cancel_task() -> None:
     task.cancel()
 
 
-def _exit() -> None:
+def _exit_process() -> None:
     raise SystemExit(1)
 
 
@@ -74,11 +74,11 @@ def _generator_exit() -> None:
     raise GeneratorExit
 
 
-def _hang() -> None:
+def _hang_loop() -> None:
     select.select([], [], [], HANG)  # with libfaketime, time.sleep can raise EINVAL
 
 
-def _leak() -> None:
+def _leak_memory() -> None:
     while len(Saboteur._kept) * PIECE < MOST:
         Saboteur._kept.append(bytearray(PIECE))
     raise MemoryError
@@ -87,9 +87,9 @@ def _leak() -> None:
 ACTIONS: dict[str, Callable[[], None]] = {
     "cancel": _cancel,
     "cancel-task": _cancel_task,
-    "exit": _exit,
+    "exit": _exit_process,
     "generator-exit": _generator_exit,
-    "hang": _hang,
-    "leak": _leak,
+    "hang": _hang_loop,
+    "leak": _leak_memory,
 }
 """The actions by the value of the annotation."""

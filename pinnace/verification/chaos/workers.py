@@ -114,17 +114,17 @@ class PodOwner:
             await action(self)
 
     async def _create(self) -> None:
-        (name,) = self._names(1)
+        (name,) = self._new_names(1)
         await self._pods.create(build_pod(LOAD, name))
 
     async def _create_batch(self) -> None:
-        await self._pods.create_batch([build_pod(LOAD, name) for name in self._names(BATCH)])
+        await self._pods.create_batch([build_pod(LOAD, name) for name in self._new_names(BATCH)])
 
     async def _delete(self) -> None:
         name = self._take_name()
         known = self._read if self._read is not None and self._read.metadata.name == name else None
         try:
-            await self._pods.delete(name, LOAD, grace=self._grace(), uid=known.metadata.uid if known else "")
+            await self._pods.delete(name, LOAD, grace=self._choose_grace(), uid=known.metadata.uid if known else "")
         except NotFound:
             pass
         except ApiError:
@@ -132,7 +132,7 @@ class PodOwner:
             raise
 
     async def _delete_batch(self) -> None:
-        requests = [delete_request(self._take_name(), LOAD, grace=self._grace()) for _ in range(BATCH)]
+        requests = [delete_request(self._take_name(), LOAD, grace=self._choose_grace()) for _ in range(BATCH)]
         left = [request.name for request in requests]
         try:
             items = await self._pods.delete_batch(requests)
@@ -160,7 +160,7 @@ class PodOwner:
         """List the pods in pages, each from a random server."""
         await self._pods.list(LOAD, page_size=PAGE)
 
-    def _names(self, count: int) -> list[str]:
+    def _new_names(self, count: int) -> list[str]:
         """Return new names, which count as live."""
         made = [f"{self._name}-{self._created + i}" for i in range(count)]
         self._created += count
@@ -171,7 +171,7 @@ class PodOwner:
         """Return one of the older names, which no longer counts as live."""
         return self._alive.pop(self._random.randrange(len(self._alive) // 2 + 1))
 
-    def _grace(self) -> int | None:
+    def _choose_grace(self) -> int | None:
         return self._random.choice((None, 0, 1))
 
     def _change_label(self, found: Pod) -> None:
@@ -203,7 +203,7 @@ class ContestingWriter:
     async def _get(self, name: str) -> None:
         self._last = await self._pods.get(name, CONTESTED)
 
-    async def _increment(self, name: str) -> None:
+    async def _increment_counter(self, name: str) -> None:
         """Increment a counter. No increment may be lost."""
         result = await self._pods.get(name, CONTESTED)
         result.metadata.labels[LABEL] = str(int(result.metadata.labels[LABEL] or 0) + 1)
@@ -234,7 +234,7 @@ class ContestingWriter:
         await self._pods.list(CONTESTED, page_size=1)
 
     _actions: Sequence[Callable[["ContestingWriter", str], Awaitable[None]]] = (
-        _create, _get, _increment, _overwrite, _update_stale_version, _delete, _delete_with_preconditions, _list,
+        _create, _get, _increment_counter, _overwrite, _update_stale_version, _delete, _delete_with_preconditions, _list,
     )  # fmt: skip
     _weights = (20, 20, 30, 6, 6, 6, 6, 10)
 
@@ -281,7 +281,7 @@ class Adversary:
     async def bind_with_deposed_fence(self, deposed: int) -> bool:
         """Bind with the token of a deposed leader. Return whether the fence rejected it. Raises ApiError."""
         victim = await self._create_unscheduled_pod()
-        answer = await bind_with_fence(self._client, victim, self._node(), Fence(election=ELECTION, token=deposed))
+        answer = await bind_with_fence(self._client, victim, self._choose_node(), Fence(election=ELECTION, token=deposed))
         self._count_result(answer, "bound_by_deposed", "fenced", Fenced)
         await self._remove(victim)
         return isinstance(error_of(answer), Fenced)
@@ -303,7 +303,7 @@ class Adversary:
         victim = await self._create_unscheduled_pod()
         fence = Fence(election=ELECTION, token=election.token, secret=self._random.choice((b"", self._random.randbytes(32))))
         self._count_result(
-            await bind_with_fence(self._client, victim, self._node(), fence), "borrowed", "not_the_holder", Fenced
+            await bind_with_fence(self._client, victim, self._choose_node(), fence), "borrowed", "not_the_holder", Fenced
         )
         await self._remove(victim)
 
@@ -326,12 +326,12 @@ class Adversary:
             if (fence := candidate.fence) is None:
                 return
             victim, own = await self._create_unscheduled_pod(), await self._create_unscheduled_pod(ANOTHER)
-            answer = await bind_with_fence(self._client, victim, self._node(), fence)
+            answer = await bind_with_fence(self._client, victim, self._choose_node(), fence)
             self._count_result(answer, "bound_by_another", "not_its_pods", Forbidden)
             await candidate.release()
             if await self._has_fence_of_current_term(fence):  # the resignation was lost: the term lasts until its lease expires
                 return
-            answer = await bind_with_fence(self._client, own, self._node(), candidate.fence_of(fence.token))
+            answer = await bind_with_fence(self._client, own, self._choose_node(), candidate.fence_of(fence.token))
             self._count_result(answer, "bound_afterwards", "over", Fenced)
             await self._remove(victim)
             await self._remove(own)
@@ -358,9 +358,9 @@ class Adversary:
 
     async def _bind_bound_pod(self) -> None:
         """Bind a bound pod manually. The adversary is allowed to bind without a fence."""
-        page = await self._client.pods.list(LOAD, fields=f"spec.nodeName={self._node()}")
+        page = await self._client.pods.list(LOAD, fields=f"spec.nodeName={self._choose_node()}")
         if page.items:
-            answer = await bind_with_fence(self._client, self._random.choice(page.items), self._node(), None)
+            answer = await bind_with_fence(self._client, self._random.choice(page.items), self._choose_node(), None)
             self._count_result(answer, "moved", "kept", Conflict)
 
     async def _update_stale_version(self) -> None:
@@ -398,7 +398,7 @@ class Adversary:
         with suppress(NotFound):
             await self._client.pods.delete(victim.metadata.name, SEIZED, grace=0, uid=victim.metadata.uid)
 
-    def _node(self) -> str:
+    def _choose_node(self) -> str:
         return self._random.choice(self._nodes)
 
     def _count_result(self, answer: BatchItem, done: str, refused: str, reason: type[ApiError]) -> None:

@@ -369,7 +369,7 @@ def examine_completeness(history: History, findings: Findings) -> None:
 
 
 def _find_revision_gap(alive: dict[str, int], stored: StoredChange) -> str:
-    """Return the problem of a change, or "". Updates `alive`, the create_revision of each existing key."""
+    """Return the problem of a change, or "". Update `alive`, the create_revision of each existing key."""
     created = alive.get(stored.key)
     if not stored.digest:
         return "" if alive.pop(stored.key, None) else "was deleted, but did not exist"

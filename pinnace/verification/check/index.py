@@ -25,6 +25,7 @@ from pinnace.history.records import (
 )
 
 BY_NODE = "spec.nodeName="
+_revision = attrgetter("revision")
 
 
 def list_call_moments(calls: Iterable[CallRecord]) -> Iterator[tuple[bool, int, CallRecord]]:
@@ -71,9 +72,6 @@ class KeyQuery:
         if not self.selector:
             return True
         return isinstance(stored.facts, PodFacts) and stored.facts.node == self.selector.removeprefix(BY_NODE)
-
-
-_revision = attrgetter("revision")
 
 
 class PodChange(NamedTuple):

@@ -43,6 +43,9 @@ BOOKMARKS = ("I9", "a bookmark R means that all events up to R were delivered")
 DELIVERY_TIMEOUT = 15.0
 """Seconds. A client closes a watch that has been silent for this time."""
 SNAPSHOT_PAGES = ("I12", "the pages of one list are one snapshot")
+_revision = attrgetter("revision")
+Store = dict[str, tuple[int, str]]
+"""Revision and digest by key."""
 
 
 class ExpectedEvent(NamedTuple):
@@ -69,12 +72,12 @@ class ExpectedEvents:
         if events is None:
             events = self._events[selection] = [
                 event
-                for now, before in self._changes(selection)
+                for now, before in self._changes_for(selection)
                 if now.key.startswith(selection.prefix) and (event := _check_event(selection, now, before))
             ]
         return events
 
-    def _changes(self, selection: KeyQuery) -> Sequence[tuple[StoredChange, StoredChange | None]]:
+    def _changes_for(self, selection: KeyQuery) -> Sequence[tuple[StoredChange, StoredChange | None]]:
         """Return all changes that may concern the selection, as (new version, previous version)."""
         if self._resources is None:
             self._resources = self._group_by_resource()
@@ -118,11 +121,6 @@ def _check_event(selection: KeyQuery, now: StoredChange, before: StoredChange | 
     if was and before is not None:
         return ExpectedEvent("deleted", now.revision, now.key, before.digest, now.at)
     return None
-
-
-_revision = attrgetter("revision")
-Store = dict[str, tuple[int, str]]
-"""Revision and digest by key."""
 
 
 def examine_watches(history: History, events: Findings, bookmarks: Findings) -> None:

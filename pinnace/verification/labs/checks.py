@@ -28,16 +28,16 @@ class CheckFailed(Exception):
 
 def list_checks(number: int) -> Mapping[str, Check]:
     """Return the checks of a lab by step, in order. Empty if it has none."""
-    result: Mapping[str, Check] = getattr(_module(number), "CHECKS", {})
+    result: Mapping[str, Check] = getattr(_find_module(number), "CHECKS", {})
     return result
 
 
 def has_cluster(number: int) -> bool:
     """Return whether the checks of a lab read a cluster."""
-    return bool(getattr(_module(number), "CLUSTER", True))
+    return bool(getattr(_find_module(number), "CLUSTER", True))
 
 
-def _module(number: int) -> ModuleType | None:
+def _find_module(number: int) -> ModuleType | None:
     name = f"pinnace.verification.labs.lab{number:02}"
     try:
         return import_module(name)

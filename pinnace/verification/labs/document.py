@@ -104,14 +104,14 @@ def read_document(path: Path) -> LabDocument:
         elif kind == "hint":
             steps[-1].hints.append(value)
         else:
-            steps[-1].predictions.append(_prediction(path, value, text[ends : mark.start()]))
+            steps[-1].predictions.append(_parse_prediction(path, value, text[ends : mark.start()]))
         ends = mark.end()
     title = text.splitlines()[0].removeprefix("# ")
     up = _UP.search(text)
     return LabDocument(int(match[1]), path, title, dict(_FACT.findall(text)), steps, up[1] if up else "")
 
 
-def _prediction(path: Path, mark: str, before: str) -> Prediction:
+def _parse_prediction(path: Path, mark: str, before: str) -> Prediction:
     name, _, answer = (part.strip() for part in mark.partition("="))
     questions = list(_QUESTION.finditer(before))
     if not questions:

@@ -25,7 +25,7 @@ def condition_time(found: Pod, type_: str) -> float:
     raise CheckFailed(f"pod/{found.metadata.name} has no condition {type_}=True")
 
 
-def _created(found: Pod) -> float:
+def _creation_time(found: Pod) -> float:
     stamp: Time = found.metadata.creationTimestamp
     return float(to_seconds(stamp))
 
@@ -46,11 +46,11 @@ async def check_start(client: Client) -> str:
 
 async def check_no_scheduler(client: Client) -> str:
     result = await get_pod(client, "waiting")
-    if not await _without_leader(client, _created(result)):
+    if not await _without_leader(client, _creation_time(result)):
         raise CheckFailed("a scheduler led when pod/waiting was created")
     if not result.spec.nodeName:
         return "pod/waiting was created when no scheduler led, and waited until now"
-    waited = condition_time(result, "PodScheduled") - _created(result)
+    waited = condition_time(result, "PodScheduled") - _creation_time(result)
     if waited < UNASSIGNED:
         raise CheckFailed(f"pod/waiting got a node {waited:.0f} s after its creation: no time to observe it without one")
     return f"pod/waiting was created when no scheduler led, and waited for {waited:.0f} s"
@@ -74,7 +74,7 @@ async def check_return(client: Client) -> str:
     result = await get_pod(client, "waiting")
     if not result.spec.nodeName:
         raise CheckFailed("pod/waiting has no node yet: no scheduler has returned")
-    if not any(_created(result) <= to_seconds(term.began) for term in await list_terms(client)):
+    if not any(_creation_time(result) <= to_seconds(term.began) for term in await list_terms(client)):
         raise CheckFailed("no scheduler was elected after pod/waiting was created")
     return f"pod/waiting was assigned by a scheduler that started later, and is Running on {node_of_running_pod(result)}"
 

@@ -10,7 +10,7 @@ WRITES = 3
 """Writes of a pod until it runs: its creation, the bind, and the status of its kubelet."""
 
 
-async def _key(client: Client, name: str) -> KeyVersion:
+async def _get_pod_key(client: Client, name: str) -> KeyVersion:
     """Return the key of a pod, without its value. Raises CheckFailed if there is none."""
     key = f"{PODS.prefix}default/{name}"
     if (item := await client.keys.get(key, keys_only=True)) is not None:
@@ -22,7 +22,7 @@ async def check_writes(client: Client) -> str:
     result = await get_pod(client, "first")
     if result.status.phase != "Running":
         raise CheckFailed(f"pod/first is {result.status.phase or 'Pending'}, not Running")
-    item = await _key(client, "first")
+    item = await _get_pod_key(client, "first")
     if item.version < WRITES:
         raise CheckFailed(f"pod/first was written {item.version} times, not {WRITES} times")
     return f"pod/first was created at revision {item.create_revision} and is Running"
@@ -32,8 +32,8 @@ async def check_revision(client: Client) -> str:
     result = await get_pod(client, "first")
     if result.metadata.labels.get("lab") != "2":
         raise CheckFailed("pod/first has no label lab=2")
-    item = await _key(client, "first")
-    other = await _key(client, "other")
+    item = await _get_pod_key(client, "first")
+    other = await _get_pod_key(client, "other")
     if item.mod_revision < other.create_revision:
         raise CheckFailed("pod/first was labeled before pod/other was created")
     return f"pod/first was written again at revision {item.mod_revision}, after pod/other"

@@ -55,7 +55,7 @@ async def check_score(client: Client) -> str:
     return "pod/choice was assigned to node-2 by a scheduler"
 
 
-def _cpu(found: Pod) -> tuple[int, int]:
+def _requested_cpu(found: Pod) -> tuple[int, int]:
     """Return the CPU that all containers request together, and that the pod counts as, in millicores."""
     containers = [*found.spec.initContainers, *found.spec.containers]
     total = sum(amounts(container.resources.requests).get("cpu", 0) for container in containers)
@@ -64,7 +64,7 @@ def _cpu(found: Pod) -> tuple[int, int]:
 
 async def check_init(client: Client) -> str:
     pod_bound = await _get_pod_bound_to(client, "init", "node-2", by_hand=False)
-    together, counted = _cpu(pod_bound)
+    together, counted = _requested_cpu(pod_bound)
     if not pod_bound.spec.initContainers or counted >= together:
         raise CheckFailed("pod/init has no init containers, or they count by their sum")
     node_of_running_pod(pod_bound)
@@ -81,7 +81,7 @@ async def check_plugin(client: Client) -> str:
     if not result.spec.nodeName:
         raise CheckFailed('pod/mine is not bound: the scheduler "pack" does not run, or finds no node')
     await _get_pod_bound_to(client, "mine", "node-1", by_hand=False)
-    if fences.of(result).election != "pack":
+    if fences.fence_of(result).election != "pack":
         raise CheckFailed('pod/mine was not assigned by the scheduler "pack"')
     node_of_running_pod(result)
     return 'pod/mine was assigned to node-1 by the scheduler "pack"'

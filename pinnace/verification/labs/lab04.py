@@ -19,7 +19,7 @@ def _terms_ended_by(found: Sequence[Term], reason: str) -> list[tuple[Term, Term
     return [(term, following) for term, following in pairwise(found) if term.reason.startswith(reason)]
 
 
-def _gap(term: Term, following: Term) -> float:
+def _gap_between(term: Term, following: Term) -> float:
     return max(0.0, float(to_seconds(following.began) - to_seconds(term.ended)))
 
 
@@ -42,8 +42,9 @@ async def check_kill(client: Client) -> str:
     ended = _terms_ended_by(await list_terms(client), "stream closed")
     if not ended:
         raise CheckFailed("no leader was killed: no term has ended because its stream was closed")
-    term, following = min(ended, key=lambda pair: _gap(*pair))
-    return f"{term.holder} was killed: {following.holder} led {_gap(term, following) * 1000:.0f} ms later, with a higher token"
+    term, following = min(ended, key=lambda pair: _gap_between(*pair))
+    gap = _gap_between(term, following) * 1000
+    return f"{term.holder} was killed: {following.holder} led {gap:.0f} ms later, with a higher token"
 
 
 async def check_transfer(client: Client) -> str:
@@ -54,7 +55,7 @@ async def check_transfer(client: Client) -> str:
 
 
 async def check_vacant(client: Client) -> str:
-    longest = max((_gap(*pair) for pair in _terms_ended_by(await list_terms(client), "stream closed")), default=0.0)
+    longest = max((_gap_between(*pair) for pair in _terms_ended_by(await list_terms(client), "stream closed")), default=0.0)
     if longest < 2:
         try:
             await client.elections.get("scheduler")
@@ -88,7 +89,7 @@ async def check_work(client: Client) -> str:
     ]
     if not result:
         raise CheckFailed("no leader was killed after the creation of deployment/steady")
-    tokens = {fences.of(pod).token for pod in pods}
+    tokens = {fences.fence_of(pod).token for pod in pods}
     leaders = f"{len(tokens)} leaders" if len(tokens) > 1 else "one leader: it was killed before or after its work"
     return f"all {REPLICAS} pods of deployment/steady run, and each was bound once, by {leaders}"
 

@@ -14,7 +14,7 @@ NODE_CPU = 4000
 """Millicores of a node."""
 
 
-async def _frozen(client: Client) -> tuple[str, str]:
+async def _find_frozen_leader(client: Client) -> tuple[str, str]:
     """Return the holder of the first term that ended without heartbeats, and the next holder."""
     for term, following in pairwise(await list_terms(client)):
         if term.reason.startswith("no heartbeats"):
@@ -23,12 +23,12 @@ async def _frozen(client: Client) -> tuple[str, str]:
 
 
 async def check_freeze(client: Client) -> str:
-    frozen, following = await _frozen(client)
+    frozen, following = await _find_frozen_leader(client)
     return f"the term of {frozen} ended without heartbeats, and {following} led after it"
 
 
 async def check_resume(client: Client) -> str:
-    frozen, _ = await _frozen(client)
+    frozen, _ = await _find_frozen_leader(client)
     try:
         election = await client.elections.get("scheduler")
     except NotFound:
@@ -59,7 +59,7 @@ async def check_no_fence(client: Client) -> str:
     late = await get_pod(client, "late-2")
     if not late.spec.nodeName:
         raise CheckFailed("pod/late-2 has no node: the late bind has not arrived, or was refused")
-    if fences.of(late).election:
+    if fences.fence_of(late).election:
         raise CheckFailed("pod/late-2 was bound with a fence")
     await _list_deposed_binds(client, 2)
     node = late.spec.nodeName

@@ -17,7 +17,7 @@ EVICTED = "Marking for deletion"
 CANCELLED = "Cancelling deletion"
 
 
-async def _node(client: Client, name: str) -> Node:
+async def _get_node(client: Client, name: str) -> Node:
     for node in await list_nodes(client):
         if node.metadata.name == name:
             return node
@@ -59,11 +59,11 @@ async def _pods_scheduled_before(client: Client, node: str) -> set[str]:
     }
 
 
-async def _evictions(client: Client, message: str) -> list[Event]:
+async def _list_evictions(client: Client, message: str) -> list[Event]:
     return [event for event in await list_events(client, "TaintManagerEviction") if event.message.startswith(message)]
 
 
-async def _pods(client: Client) -> dict[str, Pod]:
+async def _list_pods(client: Client) -> dict[str, Pod]:
     return {item.metadata.name: item for item in (await client.of(PODS).list("default")).items}
 
 
@@ -97,7 +97,7 @@ async def check_tolerations(client: Client) -> str:
 
 async def check_silent(client: Client) -> str:
     there = await _pods_scheduled_before(client, "node-1")
-    evicted = sorted(there & {eviction.involvedObject.name for eviction in await _evictions(client, EVICTED)})
+    evicted = sorted(there & {eviction.involvedObject.name for eviction in await _list_evictions(client, EVICTED)})
     if not (quick := [name for name in evicted if name.startswith("quick-")]):
         raise CheckFailed("no pod of quick was evicted from node-1: its kubelet was not frozen for long enough")
     stayed = [name for name in there - {*evicted} if name.startswith("patient-")]
@@ -108,9 +108,9 @@ async def check_silent(client: Client) -> str:
 
 async def check_return(client: Client) -> str:
     there = await _pods_scheduled_before(client, "node-1")
-    _ready_since(await _node(client, "node-1"))
-    pods = await _pods(client)
-    cancelled = {eviction.involvedObject.name for eviction in await _evictions(client, CANCELLED)}
+    _ready_since(await _get_node(client, "node-1"))
+    pods = await _list_pods(client)
+    cancelled = {eviction.involvedObject.name for eviction in await _list_evictions(client, CANCELLED)}
     kept = [name for name in there & cancelled if name in pods]
     if not kept:
         raise CheckFailed("no deletion of a pod on node-1 was cancelled: its kubelet did not return in time")
@@ -121,8 +121,8 @@ async def check_return(client: Client) -> str:
 
 async def check_gone(client: Client) -> str:
     there = await _pods_scheduled_before(client, "node-2")
-    _ready_since(await _node(client, "node-2"))
-    pods = await _pods(client)
+    _ready_since(await _get_node(client, "node-2"))
+    pods = await _list_pods(client)
     if left := sorted(there & pods.keys()):
         raise CheckFailed(f"pod/{left[0]}, which was on node-2, still exists")
     return f"node-2 was NotReady and is Ready again, and {len(there)} pods that were there are replaced"
@@ -134,7 +134,7 @@ async def check_all(client: Client) -> str:
     ended = min(map(_ready_since, result), default=0.0)
     if ended - began < OBSERVED:
         raise CheckFailed(f"the nodes were never NotReady at the same time for {OBSERVED:.0f} s")
-    if moved := [eviction for eviction in await _evictions(client, EVICTED) if began < _last_time(eviction) < ended]:
+    if moved := [eviction for eviction in await _list_evictions(client, EVICTED) if began < _last_time(eviction) < ended]:
         raise CheckFailed(f"pod/{moved[0].involvedObject.name} was evicted when all nodes were NotReady")
     return f"all {NODES} nodes were NotReady for {ended - began:.0f} s at the same time, and no pod was evicted"
 

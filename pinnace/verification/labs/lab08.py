@@ -8,7 +8,7 @@ from pinnace.verification.labs.checks import CheckFailed, list_nodes
 REPLICAS = 6
 
 
-async def _prices(client: Client) -> dict[str, int]:
+async def _get_prices(client: Client) -> dict[str, int]:
     result = {node.metadata.name: node.metadata.labels.get("price", "") for node in await list_nodes(client)}
     if without := [name for name, price in result.items() if not price.isdigit()]:
         raise CheckFailed(f"{', '.join(without)} without a label price that is a number")
@@ -30,38 +30,38 @@ async def _load(client: Client, name: str, scheduler: str) -> list[Pod]:
     return pods
 
 
-async def _drained(client: Client) -> str:
+async def _show_drained_nodes(client: Client) -> str:
     names = [node.metadata.name for node in await list_nodes(client) if node.spec.unschedulable]
     return f"; drained: {', '.join(names)}" if names else ""
 
 
 async def check_start(client: Client) -> str:
-    prices = await _prices(client)
+    prices = await _get_prices(client)
     if len(prices) != 6:
         raise CheckFailed(f"the cluster has {len(prices)} nodes, not 6: it may be another cluster")
     return f"6 nodes have prices, {sum(prices.values())} together"
 
 
 async def check_default(client: Client) -> str:
-    prices = await _prices(client)
+    prices = await _get_prices(client)
     used = {pod.spec.nodeName for pod in await _load(client, "default-load", "default-scheduler")}
     return f"the default policy uses {len(used)} nodes of price {sum(prices[node] for node in used)}"
 
 
 async def check_policy(client: Client) -> str:
-    prices = await _prices(client)
+    prices = await _get_prices(client)
     used = {pod.spec.nodeName for pod in await _load(client, "cheap-load", "cheap")}
     price = sum(prices[node] for node in used)
     if any(prices[node] == max(prices.values()) for node in used):
         raise CheckFailed(
-            f"pods of cheap-load are on the most expensive nodes: the policy pays {price}{await _drained(client)}"
+            f"pods of cheap-load are on the most expensive nodes: the policy pays {price}{await _show_drained_nodes(client)}"
         )
     return f'the policy "cheap" uses {len(used)} nodes of price {price}'
 
 
 async def check_risk(client: Client) -> str:
     if not any(node.metadata.name == "node-0" and node.spec.unschedulable for node in await list_nodes(client)):
-        raise CheckFailed(f"node-0 is not drained{await _drained(client)}")
+        raise CheckFailed(f"node-0 is not drained{await _show_drained_nodes(client)}")
     pods = await _load(client, "cheap-load", "cheap")
     if any(pod.spec.nodeName == "node-0" for pod in pods):
         raise CheckFailed("pods of cheap-load still run on node-0")

@@ -14,7 +14,7 @@ FENCE, CLOCK = "bind-without-fence", "without-clock"
 INVARIANT = "I3"
 
 
-def _history(name: str, bug: str) -> tuple[RunInfo, Sequence[Record]]:
+def _read_run(name: str, bug: str) -> tuple[RunInfo, Sequence[Record]]:
     """Return the records of a run. Raises CheckFailed unless it is one with this bug, or, for "", one of the correct code."""
     path = FOLDER / name
     try:
@@ -27,18 +27,18 @@ def _history(name: str, bug: str) -> tuple[RunInfo, Sequence[Record]]:
     if run is None:
         raise CheckFailed(f"{path} is empty")
     if run.bug != bug:
-        raise CheckFailed(f"{path} is a run of {_code(run.bug)}, not of {_code(bug)}")
+        raise CheckFailed(f"{path} is a run of {_name_code(run.bug)}, not of {_name_code(bug)}")
     return run, records
 
 
-def _code(bug: str) -> str:
+def _name_code(bug: str) -> str:
     return f'the code with the bug "{bug}"' if bug else "the correct code"
 
 
 def _hunted_run() -> RunInfo:
     """Return the run that the hunt found. Raises CheckFailed."""
-    run, records = _history("found.jsonl", FENCE)
-    if not _times(check_history(records)):
+    run, records = _read_run("found.jsonl", FENCE)
+    if not _count_violations(check_history(records)):
         raise CheckFailed(f"{FOLDER / 'found.jsonl'} does not violate {INVARIANT}")
     return run
 
@@ -48,7 +48,7 @@ def _same_seed(run: RunInfo, name: str) -> None:
         raise CheckFailed(f"{FOLDER / name} has the seed {run.seed}, not {seed} as found.jsonl")
 
 
-def _times(report: CheckReport) -> int:
+def _count_violations(report: CheckReport) -> int:
     return next(verdict.count for verdict in report.verdicts if verdict.name == INVARIANT)
 
 
@@ -63,7 +63,7 @@ def _count_refused(records: Sequence[Record]) -> int:
 
 
 async def check_right(_: object) -> str:
-    run, records = _history("right.jsonl", "")
+    run, records = _read_run("right.jsonl", "")
     _invariant_holds(records, "right.jsonl")
     return f"the cluster with seed {run.seed} violates nothing in {len(records)} records"
 
@@ -74,22 +74,22 @@ async def check_hunt(_: object) -> str:
 
 
 async def check_replay(_: object) -> str:
-    run, records = _history("replay.jsonl", FENCE)
+    run, records = _read_run("replay.jsonl", FENCE)
     _same_seed(run, "replay.jsonl")
-    if records != _history("found.jsonl", FENCE)[1]:
+    if records != _read_run("found.jsonl", FENCE)[1]:
         raise CheckFailed("replay.jsonl and found.jsonl differ: the code has changed between them")
     return f"the replay of seed {run.seed} has the same {len(records)} records"
 
 
 async def check_blame(_: object) -> str:
-    run, records = _history("fenced.jsonl", "")
+    run, records = _read_run("fenced.jsonl", "")
     _same_seed(run, "fenced.jsonl")
     _invariant_holds(records, "fenced.jsonl")
     return f"with the fence, seed {run.seed} violates nothing: {_count_refused(records)} binds were refused"
 
 
 async def check_clock(_: object) -> str:
-    run, records = _history("clock.jsonl", CLOCK)
+    run, records = _read_run("clock.jsonl", CLOCK)
     _same_seed(run, "clock.jsonl")
     _invariant_holds(records, "clock.jsonl")
     return f"without the clock, seed {run.seed} violates nothing: {_count_refused(records)} binds were refused"

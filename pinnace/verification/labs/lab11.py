@@ -26,7 +26,7 @@ async def _config_map(client: Client) -> ConfigMap:
     return config_map
 
 
-async def _pods(client: Client) -> dict[str, Pod]:
+async def _list_pods(client: Client) -> dict[str, Pod]:
     pods = (await client.of(PODS).list("default", labels="squad=web")).items
     return {pod.metadata.name: pod for pod in pods if not pod.metadata.HasField("deletionTimestamp")}
 
@@ -47,7 +47,7 @@ async def _require_replacement(client: Client, name: str) -> None:
 
 async def check_desire(client: Client) -> str:
     created = to_seconds((await _config_map(client)).metadata.creationTimestamp)
-    pods = await _pods(client)
+    pods = await _list_pods(client)
     if not pods:
         return "configmap/web exists, and no pod"
     waited = min(to_seconds(pod.metadata.creationTimestamp) for pod in pods.values()) - created
@@ -58,7 +58,7 @@ async def check_desire(client: Client) -> str:
 
 async def check_reconcile(client: Client) -> str:
     owner = (await _config_map(client)).metadata.uid
-    pods = await _pods(client)
+    pods = await _list_pods(client)
     _all_run(pods, 3)
     for name, each in pods.items():
         if owner not in {reference.uid for reference in each.metadata.ownerReferences}:
@@ -68,7 +68,7 @@ async def check_reconcile(client: Client) -> str:
 
 
 async def check_level(client: Client) -> str:
-    pods = await _pods(client)
+    pods = await _list_pods(client)
     _all_run(pods, 5)
     await _require_replacement(client, "web-2")
     first, *later = (pods[name].metadata.labels.get(MADE_BY, "") for name in ("web-0", "web-2", "web-3", "web-4"))
@@ -83,7 +83,7 @@ async def check_outage(client: Client) -> str:
     expired = [to_seconds(term.ended) for term in await list_terms(client) if term.reason.startswith("lease expired")]
     if not expired:
         raise CheckFailed("no lease of the schedulers has expired: an API server always ran")
-    pods = await _pods(client)
+    pods = await _list_pods(client)
     _all_run(pods, 6)
     if to_seconds(pods["web-5"].metadata.creationTimestamp) < int(expired[0]):
         raise CheckFailed("pod/web-5 was created before the API servers were killed")

@@ -34,7 +34,7 @@ async def test_get_decodes_the_value_also_at_an_older_revision(pinnace: Commands
     created = pod.metadata.resourceVersion
 
     def change(new: object) -> None:
-        new.metadata.labels["app"] = "web"  # type: ignore[attr-defined]
+        new.metadata.labels["app"] = "web"
 
     changed = await client.pods.modify("a", "default", change)
     shown = yaml.safe_load((await pinnace("etcd", "get", POD_KEY)).out)

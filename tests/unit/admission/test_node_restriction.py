@@ -35,7 +35,7 @@ PLACES = Places({("default", "own"): "edge-1", ("default", "other"): "core-1", (
 def refused(operation: AdmissionOperation, obj: object, old: object, user: User = FLEET) -> str:
     """What is said of it; empty: it is let through."""
     try:
-        NodeRestriction(owns, PLACES.of).validate(WriteRequest(user), operation, obj, old)  # type: ignore[arg-type]
+        NodeRestriction(owns, PLACES.of).validate(WriteRequest(user), operation, obj, old)
     except Rejected as rejected:
         return rejected.refusal.message
     return ""
@@ -170,7 +170,7 @@ def test_node_does_not_grow(change: Change, why: str) -> None:
 
 def test_kubelet_reports_a_native_resource_once() -> None:
     for resource, allowed in (("ephemeral-storage", True), ("example.com/gpu", False)):
-        new, old = changed(lambda node, added=resource: node.status.capacity[added].__setattr__("string", "8"))  # type: ignore[misc]
+        new, old = changed(lambda node, added=resource: node.status.capacity[added].__setattr__("string", "8"))
         assert bool(refused(AdmissionOperation.UPDATE_STATUS, new, old)) is not allowed
 
 

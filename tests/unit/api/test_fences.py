@@ -24,21 +24,21 @@ from tests.builders import make_pod
     ],
 )
 def test_fence_annotation_is_parsed(text: str, election: str, token: int) -> None:
-    assert fences.of(make_pod("a").annotation("pinnace.io/fence", text).build()) == (election, token)
+    assert fences.fence_of(make_pod("a").annotation("pinnace.io/fence", text).build()) == (election, token)
 
 
 def test_pod_without_an_annotation_has_no_fence() -> None:
-    assert fences.of(make_pod("a").build()) == ("", 0)
+    assert fences.fence_of(make_pod("a").build()) == ("", 0)
 
 
 def test_header_round_trip() -> None:
     fence = Fence(election="scheduler", token=17, secret=bytes(range(32)))
-    assert fences.parse(fences.header(fence)) == fence
+    assert fences.parse(fences.encode_header(fence)) == fence
     assert fences.parse("scheduler/17") == fences.parse("scheduler/17/") == Fence(election="scheduler", token=17)
 
 
 def test_term_does_not_contain_the_secret() -> None:
-    assert fences.term(Fence(election="scheduler", token=17, secret=b"secret")) == "scheduler/17"
+    assert fences.format_term(Fence(election="scheduler", token=17, secret=b"secret")) == "scheduler/17"
 
 
 @pytest.mark.parametrize(

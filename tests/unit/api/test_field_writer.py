@@ -10,13 +10,14 @@ from pinnace.api.field_writer import fields_v1
 from pinnace.api.fieldset import FieldSet, field_element
 from pinnace.api.ownership import SERVER_FIELDS, all_fields, ownable_fields
 from pinnace.api.resources import ALL, Resource
+from tests.examples import examples
 from tests.messages import messages
 
 SERVER = FieldSet(("f:metadata", field_element(name)) for name in SERVER_FIELDS)
 
 
 @pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(data=st.data())
 def test_writer_agrees_with_comparison(resource: Resource[Any], data: st.DataObject) -> None:
     obj = data.draw(messages(resource.message))

@@ -15,7 +15,7 @@ PROTO = Path(__file__).parents[3] / "proto" / "pinnace" / "api"
 
 
 @pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
-def test_documented_field_selectors_match(resource: Resource) -> None:  # type: ignore[type-arg]
+def test_documented_field_selectors_match(resource: Resource) -> None:
     text = (PROTO / f"{resource.plural}.proto").read_text().replace("\n//", "")
     listed = re.search(r"Field selectors: ([^.]+(?:\.\w[^.]*)*)\.", text)
     assert listed is not None, "the comment of the service lists no field selectors"
@@ -23,7 +23,7 @@ def test_documented_field_selectors_match(resource: Resource) -> None:  # type: 
 
 
 @pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
-def test_every_field_can_be_read_from_an_empty_object(resource: Resource) -> None:  # type: ignore[type-arg]
+def test_every_field_can_be_read_from_an_empty_object(resource: Resource) -> None:
     for name, read in FIELDS[resource.plural].items():
         assert read(resource.message()) == _EMPTY.get(name, "")
 

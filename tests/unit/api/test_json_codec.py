@@ -16,6 +16,7 @@ from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import ALL, EVENTS_V1, PODS, Resource
 from pinnace.api.wire import read_only
 from tests.builders import make_node, make_pod
+from tests.examples import examples
 from tests.messages import messages
 
 EMPTY = (
@@ -39,7 +40,7 @@ def without_empty(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("resource", (*ALL, EVENTS_V1), ids=lambda item: item.service)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(data=st.data())
 def test_compiled_writer_agrees_with_the_codec(resource: Resource[Any], data: st.DataObject) -> None:
     obj: Any = data.draw(messages(resource.message))

@@ -118,6 +118,6 @@ def test_long_texts_are_not_cached() -> None:
 
 
 def test_prefix_may_end_in_a_dash() -> None:
-    assert names.dns_subdomain(names.generated("web-")) == ()
-    assert names.dns_subdomain(names.generated("-")) != ()
-    assert names.generated("web") == "web"
+    assert names.dns_subdomain(names.complete_generate_name("web-")) == ()
+    assert names.dns_subdomain(names.complete_generate_name("-")) != ()
+    assert names.complete_generate_name("web") == "web"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.api.integers import int32, integer, natural
+from pinnace.api.integers import parse_int32, parse_integer, parse_natural
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from pinnace.api.integers import int32, integer, natural
     ],
 )
 def test_natural(text: str, expected: int | None) -> None:
-    assert natural(text) == expected
+    assert parse_natural(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_natural(text: str, expected: int | None) -> None:
     ],
 )
 def test_integer(text: str, expected: int | None) -> None:
-    assert integer(text) == expected
+    assert parse_integer(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_integer(text: str, expected: int | None) -> None:
     ],
 )
 def test_int32(text: str, expected: int | None) -> None:
-    assert int32(text) == expected
+    assert parse_int32(text) == expected

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.patch import PatchError, parse, patched
+from pinnace.api.patch import PatchError, apply_any_patch, parse
 from pinnace.api.verbs_pb2 import PatchRequest
 
 Data = dict[str, Any]
@@ -36,14 +36,14 @@ BOTH = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE)
 def test_common_behavior_of_merge_and_strategic_patches(kind: PatchRequest.Type, live: Data, patch: Data, result: Data) -> None:
     """The examples of RFC 7386, appendix A, with objects on both sides."""
     before = copy.deepcopy((live, patch))
-    assert patched(live, kind, patch) == result
+    assert apply_any_patch(live, kind, patch) == result
     assert (live, patch) == before, "the arguments are left as they were"
 
 
 def test_merge_patch_replaces_lists_and_ignores_directives() -> None:
     live = {"containers": [{"name": "a", "image": "1"}], "finalizers": ["x"]}
     patch = {"containers": [{"name": "b"}], "finalizers": ["y"], "$patch": "replace"}
-    assert patched(live, PatchRequest.MERGE, patch) == patch
+    assert apply_any_patch(live, PatchRequest.MERGE, patch) == patch
 
 
 VALUES = st.recursive(
@@ -76,22 +76,22 @@ def test_unchanged_parts_are_copied_once() -> None:
             return self
 
     live = {"spec": {"template": {"containers": [{"name": "a", "value": Value()}], "nodeName": "m"}}}
-    patched(live, PatchRequest.MERGE, {"spec": {"template": {"nodeName": "n"}}})
+    apply_any_patch(live, PatchRequest.MERGE, {"spec": {"template": {"nodeName": "n"}}})
     assert copied == 1
 
 
 @given(PATCHES, PATCHES, st.sampled_from(BOTH))
 def test_any_patch_gives_an_object_or_a_patch_error(live: Data, patch: Data, kind: PatchRequest.Type) -> None:
     try:
-        assert isinstance(patched(live, kind, patch, Pod.DESCRIPTOR), dict)
+        assert isinstance(apply_any_patch(live, kind, patch, Pod.DESCRIPTOR), dict)
     except PatchError:
         assert kind == PatchRequest.STRATEGIC_MERGE
 
 
 @given(PATCHES, PATCHES)
 def test_merge_patch_is_idempotent(live: Data, patch: Data) -> None:
-    once = patched(live, PatchRequest.MERGE, patch)
-    assert patched(once, PatchRequest.MERGE, patch) == once
+    once = apply_any_patch(live, PatchRequest.MERGE, patch)
+    assert apply_any_patch(once, PatchRequest.MERGE, patch) == once
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_merge_patch_is_idempotent(live: Data, patch: Data) -> None:
         (b'{"a": "\xff"}', "not valid UTF-8"),
         (rb'{"\ud800": 1}', "not valid UTF-8"),
         (b'{"a":' * 100_000, "nested too deeply"),
-        (b'{"a": [%b{}]}' % (b"{}," * 9_999), "more than 10,000 values: split the patch"),
-        (b'{%b"b": {"c": 1}}' % b"".join(b'"%d": 1,' % number for number in range(9_999)), "more than 10,000 values"),
+        (b'{"a": [%b{}]}' % (b"{}," * 99_999), "more than 100,000 values: split the patch"),
+        (b'{%b"b": {"c": 1}}' % b"".join(b'"%d": 1,' % number for number in range(99_999)), "more than 100,000 values"),
     ],
 )
 def test_malformed_patch_is_refused(text: bytes, message: str) -> None:
@@ -121,7 +121,7 @@ def test_deeply_nested_patch_is_refused(kind: PatchRequest.Type) -> None:
     for _ in range(5000):
         deep = {"a": deep}
     with pytest.raises(PatchError, match="nested too deeply"):
-        patched({}, kind, deep)
+        apply_any_patch({}, kind, deep)
 
 
 def test_patch_is_parsed_unchanged() -> None:

@@ -119,14 +119,14 @@ def test_absent_fields_stay_absent() -> None:
 def test_identical_messages_are_not_compared_in_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most updates do not change the spec."""
     new, old = pod(**containers(a="1"), metadata={"labels": {"app": "a"}}), pod(**containers(a="1"))
-    monkeypatch.setattr(quantities, "_keep", None)
+    monkeypatch.setattr(quantities, "_keep_spellings", None)
     quantities.keep_equal(new, old)
 
 
 def test_all_quantities_that_an_update_may_change_are_in_a_spec() -> None:
-    assert quantities._holders(Lease.DESCRIPTOR) == ()
-    assert [holder.name for holder in quantities._holders(LimitRange.DESCRIPTOR)] == ["spec"]
-    names = {holder.name for resource in ALL for holder in quantities._holders(resource.message.DESCRIPTOR)}
+    assert quantities._holders_of(Lease.DESCRIPTOR) == ()
+    assert [holder.name for holder in quantities._holders_of(LimitRange.DESCRIPTOR)] == ["spec"]
+    names = {holder.name for resource in ALL for holder in quantities._holders_of(resource.message.DESCRIPTOR)}
     assert names == {"spec", "status", "overhead"}, "the overhead of a RuntimeClass keeps no other form of a quantity"
 
 

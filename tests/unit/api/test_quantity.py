@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.api.quantity import MAX, QuantityError, amount, amounts, canonical, format_amount, parse
+from pinnace.api.quantity import MAX, QuantityError, amount, amounts, canonicalize_quantity, format_amount, parse
 from pinnace.api.resource_v1_pb2 import Quantity
 
 
@@ -136,12 +136,12 @@ def test_arbitrary_text_is_parsed_or_refused(text: str) -> None:
 )
 def test_canonical_form_matches_kubernetes(text: str, served: str) -> None:
     """website#29227: `.5` was served as `0.5`, and `1000M` was served unchanged."""
-    assert canonical(text) == served
-    assert canonical(served) == served
+    assert canonicalize_quantity(text) == served
+    assert canonicalize_quantity(served) == served
 
 
 @given(st.decimals(min_value=0, max_value=2**40, places=9), st.sampled_from(["", "m", "k", "M", "Ki", "Mi", "e3", "e-2"]))
 def test_canonical_form_keeps_the_value_rounded_up_to_nanos(number: Decimal, suffix: str) -> None:
     value = parse(f"{number:f}{suffix}")
-    served = parse(canonical(f"{number:f}{suffix}"))
+    served = parse(canonicalize_quantity(f"{number:f}{suffix}"))
     assert value <= served < value + Decimal("1e-9")

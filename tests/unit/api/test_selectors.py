@@ -203,9 +203,9 @@ def test_long_selectors_of_objects_are_not_cached() -> None:
     """The cache has room for thousands of selectors. A parsed selector of 1 KiB needs 20 KiB."""
     message = LabelSelector()
     message.matchExpressions.add(key="app", operator="In", values=[f"v{index}" for index in range(256)])
-    selectors._remembered.cache_clear()
+    selectors._cached_selector.cache_clear()
     assert from_message(message).matches({"app": "v7"}) and not from_message(message).matches({"app": "x"})
-    assert selectors._remembered.cache_info().currsize == 0
+    assert selectors._cached_selector.cache_info().currsize == 0
 
 
 @given(st.lists(LABEL_TERMS, max_size=5))

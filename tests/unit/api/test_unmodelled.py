@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pinnace.api import codec, wire
-from pinnace.api.codec import CodecError, revised, says_more, to_dict
+from pinnace.api.codec import CodecError, decode_revision, says_more, to_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import NODES, PODS
 from tests.builders import make_node, make_pod
@@ -35,7 +35,7 @@ def pod() -> Pod:
 
 def test_unchanged_unmodelled_bytes_are_identical() -> None:
     old = pod()
-    new = revised(PODS, old, to_dict(old), to_dict(old))
+    new = decode_revision(PODS, old, to_dict(old), to_dict(old))
     assert new == old and new is not old
 
 
@@ -47,7 +47,7 @@ def test_change_keeps_unmodelled_fields() -> None:
     expected = pod()
     expected.spec.containers[0].image = "other:2"
     expected.spec.containers[0].resources.requests["cpu"].string = "2"
-    assert revised(PODS, old, to_dict(old), data) == expected
+    assert decode_revision(PODS, old, to_dict(old), data) == expected
 
 
 def test_items_are_matched_by_key_or_by_content() -> None:
@@ -55,7 +55,7 @@ def test_items_are_matched_by_key_or_by_content() -> None:
     data = to_dict(old)
     data["spec"]["containers"] = [{"name": "new"}, {"name": "side"}]
     data["spec"]["tolerations"] = [{"key": "disk"}, {"key": "gpu", "operator": "Exists"}]
-    new = revised(PODS, old, to_dict(old), data)
+    new = decode_revision(PODS, old, to_dict(old), data)
     assert [says_more(container) for container in new.spec.containers] == [False, True]
     assert not new.spec.containers[1].image, "modelled fields are those of the data"
     assert [says_more(toleration) for toleration in new.spec.tolerations] == [True, False]
@@ -65,7 +65,7 @@ def test_removed_field_is_removed_with_its_contents() -> None:
     old = pod()
     data = to_dict(old)
     del data["status"], data["spec"]["containers"][0]["resources"]
-    new = revised(PODS, old, to_dict(old), data)
+    new = decode_revision(PODS, old, to_dict(old), data)
     assert not new.HasField("status") and not new.spec.containers[0].HasField("resources")
     assert says_more(new.spec.containers[0])
 
@@ -79,7 +79,7 @@ def test_content_match_ignores_hidden_fields() -> None:
     data = to_dict(old)
     data["spec"]["taints"].reverse()
     data["spec"]["unschedulable"] = True
-    new = revised(NODES, old, form, data)
+    new = decode_revision(NODES, old, form, data)
     assert [(taint.key, taint.timeAdded.nanos) for taint in new.spec.taints] == [("disk", 7), ("gpu", 7)]
 
 
@@ -95,7 +95,7 @@ def test_item_key_may_be_inlined_or_have_a_default(name: str) -> None:
         data["spec"]["containers"][0]["ports"][0] |= {"protocol": "TCP", "name": "http"}
     else:
         data["spec"]["ephemeralContainers"][0]["image"] = "2"
-    new = revised(PODS, old, form, data)
+    new = decode_revision(PODS, old, form, data)
     (item,) = new.spec.containers[0].ports if name == "ports" else new.spec.ephemeralContainers
     assert says_more(item) and to_dict(new) == data
 
@@ -108,7 +108,7 @@ def test_update_may_repair_an_undecodable_object() -> None:
     data["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
     expected = pod()
     expected.spec.containers[0].resources.requests["cpu"].string = "2"
-    assert revised(PODS, old, form, data) == expected
+    assert decode_revision(PODS, old, form, data) == expected
 
 
 def test_update_keeps_a_malformed_value_and_refuses_a_new_one() -> None:
@@ -118,18 +118,18 @@ def test_update_keeps_a_malformed_value_and_refuses_a_new_one() -> None:
     form, data = to_dict(old), to_dict(old)
     data["metadata"]["labels"]["tier"] = "front"
     data["spec"]["containers"][0]["resources"]["requests"]["memory"] = "1Gi"
-    new = revised(PODS, old, form, data)
+    new = decode_revision(PODS, old, form, data)
     assert to_dict(new) == data and says_more(new.spec.containers[0].resources.requests["cpu"])
     data["spec"]["containers"][0]["resources"]["requests"]["memory"] = "much"
     with pytest.raises(CodecError) as caught:
-        revised(PODS, old, form, data)
+        decode_revision(PODS, old, form, data)
     assert [problem.field for problem in caught.value.problems] == ["spec.containers[0].resources.requests[memory]"]
     data["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "more"}
     with pytest.raises(CodecError, match='"more" is not a quantity'):
-        revised(PODS, old, form, data)
+        decode_revision(PODS, old, form, data)
     data["spec"]["containers"][0] |= {"name": "renamed", "resources": {"requests": {"cpu": "much"}}}
     with pytest.raises(CodecError, match="is not a quantity"):
-        revised(PODS, old, form, data)
+        decode_revision(PODS, old, form, data)
 
 
 def test_unchanged_json_is_not_reencoded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,9 +139,9 @@ def test_unchanged_json_is_not_reencoded(monkeypatch: pytest.MonkeyPatch) -> Non
     data["spec"]["containers"][0]["image"] = "other:2"
     data["spec"]["tolerations"][0]["operator"] = "Exists"
     monkeypatch.setattr(codec, "_write", lambda message: pytest.fail(f"{message.DESCRIPTOR.name} is written"))
-    assert revised(PODS, old, form, data).spec.containers[0].image == "other:2"
+    assert decode_revision(PODS, old, form, data).spec.containers[0].image == "other:2"
 
 
 def test_violations_are_reported() -> None:
     with pytest.raises(CodecError, match="colour: unknown field"):
-        revised(PODS, pod(), to_dict(pod()), {"spec": {"colour": "red"}})
+        decode_revision(PODS, pod(), to_dict(pod()), {"spec": {"colour": "red"}})

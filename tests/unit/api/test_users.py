@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.api.users import Impersonation, service_account
+from pinnace.api.users import Impersonation, parse_service_account
 
 BUILDER = "system:serviceaccount:ci:builder"
 
@@ -35,4 +35,4 @@ def test_service_account_is_checked_by_name_in_its_namespace() -> None:
     ["system:serviceaccount:ci", "system:serviceaccount:ci:", "system:serviceaccount:CI:a", "system:serviceaccount:a:b:c"],
 )
 def test_malformed_service_account_is_an_ordinary_user(user: str) -> None:
-    assert service_account(user) is None and Impersonation(user).resource == "users"
+    assert parse_service_account(user) is None and Impersonation(user).resource == "users"

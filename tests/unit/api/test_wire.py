@@ -28,10 +28,10 @@ def encoded(resource: Resource[Any], name: str) -> bytes:
 @given(st.integers(min_value=0, max_value=2**64 - 1))
 def test_varint_encoding(number: int) -> None:
     read = 0
-    for position, byte in enumerate(wire.varint(number)):
+    for position, byte in enumerate(wire.encode_varint(number)):
         read |= (byte & 0x7F) << 7 * position
     assert read == number
-    assert wire.varint(number)[-1] < 0x80
+    assert wire.encode_varint(number)[-1] < 0x80
 
 
 @given(st.integers(min_value=1000, max_value=2**29 - 1), st.binary(max_size=300))
@@ -45,22 +45,24 @@ def test_stamp_sets_only_the_resource_version(resource: Resource[Any]) -> None:
     value = encoded(resource, "a")
     expected = resource.message.FromString(value)
     expected.metadata.resourceVersion = "812"
-    assert resource.message.FromString(value + wire.stamp(812)) == expected
+    assert resource.message.FromString(value + wire.encode_resource_version(812)) == expected
 
 
 def test_later_stamp_wins() -> None:
-    pod = Pod.FromString(make_pod("a").version(3).build().SerializeToString() + wire.stamp(4) + wire.stamp(5))
+    pod = Pod.FromString(
+        make_pod("a").version(3).build().SerializeToString() + wire.encode_resource_version(4) + wire.encode_resource_version(5)
+    )
     assert pod.metadata.resourceVersion == "5"
 
 
 def test_stamp_creates_missing_metadata() -> None:
-    assert Pod.FromString(wire.stamp(1)).metadata.resourceVersion == "1"
+    assert Pod.FromString(wire.encode_resource_version(1)).metadata.resourceVersion == "1"
 
 
 @every_resource
 def test_watch_response_encoding(resource: Resource[Any]) -> None:
     kinds = (ADDED, MODIFIED, DELETED)
-    events = [wire.watch_event(kind, encoded(resource, f"n{kind}") + wire.stamp(kind)) for kind in kinds]
+    events = [wire.watch_event(kind, encoded(resource, f"n{kind}") + wire.encode_resource_version(kind)) for kind in kinds]
     response: Any = resource.watch_response.FromString(wire.watch_response(events, 99))
     assert [(e.type, e.object.metadata.name, e.object.metadata.resourceVersion) for e in response.events] == [
         (ADDED, "n1", "1"),
@@ -76,7 +78,7 @@ def test_response_without_events_is_a_bookmark() -> None:
 
 @every_resource
 def test_list_response_encoding(resource: Resource[Any]) -> None:
-    items = [encoded(resource, name) + wire.stamp(5) for name in "ab"]
+    items = [encoded(resource, name) + wire.encode_resource_version(5) for name in "ab"]
     page: Any = resource.list_message.FromString(wire.list_response(items, 7, "next", 0))
     assert [(item.metadata.name, item.metadata.resourceVersion) for item in page.items] == [("a", "5"), ("b", "5")]
     assert (page.metadata.resourceVersion, getattr(page.metadata, "continue")) == ("7", "next")

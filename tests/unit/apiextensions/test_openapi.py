@@ -13,7 +13,7 @@ INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 def spec_schemas(**properties: Any) -> tuple[Any, Any]:
     """Return the schemas of spec in version 2 and 3."""
     crd = make_definition(make_version(make_schema(**properties)))
-    return tuple(schemas(crd, "v1")[NAME]["properties"]["spec"]["properties"] for schemas in (schemas_v2, schemas_v3))  # type: ignore[return-value]
+    return tuple(schemas(crd, "v1")[NAME]["properties"]["spec"]["properties"] for schemas in (schemas_v2, schemas_v3))
 
 
 def test_kind_and_list_have_names_and_group_version_kind() -> None:

@@ -172,7 +172,7 @@ async def _only(request: Any) -> AsyncIterator[Any]:
 async def _create(assembly: Assembly, service: str, obj: Any) -> None:
     method = assembly.methods[f"/pinnace.v1.{service}/Create"]
     request = method.parse(b"")
-    request.object.CopyFrom(obj)  # type: ignore[union-attr]
+    request.object.CopyFrom(obj)
     await method.call(request, Caller(PEOPLE["admin"]))
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise, repeat
 import pytest
 
 from pinnace.api.resources import PODS
-from pinnace.apiserver.cacher.history import EncodedResponse, replay
+from pinnace.apiserver.cacher.history import EncodedResponse, replay_events
 from pinnace.apiserver.cacher.store import SelectionPredicate
 from pinnace.apiserver.cacher.watcher import CacheWatcher, ReplayScheduler
 from pinnace.apiserver.flow import send_budget as flow
@@ -172,7 +172,7 @@ async def test_many_watches_with_long_selectors_do_not_keep_the_event_loop() -> 
     labels = ",".join(f"!k{number}" for number in range(99))
     for number in range(50):
         selection = Slow.of(world.clock, f"{labels},!own{number}")
-        past = replay(selection, history.ring, 0, history.progress, history.marks, world.turns.is_slice_over)
+        past = replay_events(selection, history.ring, 0, history.progress, history.marks, world.turns.is_slice_over)
         watcher = CacheWatcher(Hub(), selection, 0, past, world.turns, budget=eve)
         world.tasks.append(asyncio.ensure_future(first(watcher)))
     gaps = await world.gaps(100_000)

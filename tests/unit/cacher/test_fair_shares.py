@@ -21,6 +21,7 @@ from pinnace.apiserver.cacher.watcher import CacheWatcher, WatchDispatcher
 from pinnace.apiserver.flow import send_budget as module
 from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 from tests.clock import FakeClock
+from tests.examples import examples
 from tests.unit.cacher.test_dispatch import event
 from tests.unit.cacher.world import pod
 
@@ -195,7 +196,7 @@ STEP = st.one_of(
 
 
 @given(st.just([EAGER, EAGER]), MODES, st.lists(STEP, max_size=25))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_reading_watch_receives_all_events(modest: list[str], modes: list[list[str]], steps: list[Any]) -> None:
     with ExitStack() as patches:
         for name, value in (

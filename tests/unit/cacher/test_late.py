@@ -7,7 +7,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import EVENTS, NODES, PODS
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.cacher.reflector import skip
+from pinnace.apiserver.cacher.reflector import skip_prefixes
 from pinnace.apiserver.cacher.store import END, CacheBehind, SelectionPredicate
 from pinnace.apiserver.storage.interface import Committed, KeyPage, KeyValue, Write
 from tests.builders import make_node
@@ -88,8 +88,8 @@ def test_page_is_cut_where_something_is_skipped() -> None:
     def page(*keys: str, more: bool) -> KeyPage:
         return KeyPage(7, [KeyValue(key, b"", 1, 1, 1) for key in keys], more)
 
-    result, after, more = skip(page("/r/a", "/r/e/1", "/r/e/2", more=False), ["/r/e/"])
+    result, after, more = skip_prefixes(page("/r/a", "/r/e/1", "/r/e/2", more=False), ["/r/e/"])
     assert ([item.key for item in result], after, more) == (["/r/a"], "/r/e/" + END, True), "there may be more behind it"
-    result, after, more = skip(page("/r/a", "/r/f", more=False), ["/r/e/"])
+    result, after, more = skip_prefixes(page("/r/a", "/r/f", more=False), ["/r/e/"])
     assert ([item.key for item in result], after, more) == (["/r/a", "/r/f"], "/r/f", False)
-    assert skip(page(more=False), ["/r/e/"]) == ([], "", False)
+    assert skip_prefixes(page(more=False), ["/r/e/"]) == ([], "", False)

@@ -4,7 +4,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher import history as past
-from pinnace.apiserver.cacher.history import EncodedResponse, EventHistory, HistoryFingerprints, initial_state, replay
+from pinnace.apiserver.cacher.history import EncodedResponse, EventHistory, HistoryFingerprints, initial_state, replay_events
 from pinnace.apiserver.cacher.store import (
     CacheEvent,
     CacheProgress,
@@ -63,7 +63,9 @@ class History:
         self.progress.advance(revision)
 
     def replay(self, since: int, selection: SelectionPredicate = ALL_PODS) -> list[tuple[list[str], int]]:
-        return [read(told) for told in replay(selection, self.ring, since, self.progress, self.marks, never) if told.response]
+        return [
+            read(told) for told in replay_events(selection, self.ring, since, self.progress, self.marks, never) if told.response
+        ]
 
 
 def test_initial_state_claims_its_revision_only_when_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +114,7 @@ def test_replay_includes_events_during_it(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(past, "CHUNK_EVENTS", 2)
     history = History()
     history.put("a", "b")
-    steps = replay(ALL_PODS, history.ring, 0, history.progress, history.marks, never)
+    steps = replay_events(ALL_PODS, history.ring, 0, history.progress, history.marks, never)
     assert read(next(steps)) == (["a", "b"], 2)
     history.put("c")
     assert [read(step) for step in steps] == [(["c"], 3)]
@@ -123,12 +125,12 @@ def test_step_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(past, "BURST", 2)
     history = History()
     history.put("a", "b", "c", "d", "e")
-    steps = [read(item) for item in replay(ALL_PODS, history.ring, 0, history.progress, history.marks, always)]
+    steps = [read(item) for item in replay_events(ALL_PODS, history.ring, 0, history.progress, history.marks, always)]
     assert steps == [(["a", "b"], 2), (["c", "d"], 4), (["e"], 5)]
     steps = [read(item) for item in initial_state(ALL_PODS, history.snapshot(), 5, history.marks, always)]
     assert steps == [(["a", "b"], 0), (["c", "d"], 0), (["e"], 5)]
     asked = SelectionPredicate.parse(PODS, "", "!x,!y,!z", "")
-    steps = [read(item) for item in replay(asked, history.ring, 0, history.progress, history.marks, always)]
+    steps = [read(item) for item in replay_events(asked, history.ring, 0, history.progress, history.marks, always)]
     assert [names for names, _ in steps] == [[name] for name in "abcde"]
 
 
@@ -136,7 +138,7 @@ def test_step_without_a_match_ends_as_well(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(past, "BURST", 2)
     history = History()
     history.put("a", "b", "c", app="db")
-    steps = list(replay(WEB, history.ring, 0, history.progress, history.marks, always))
+    steps = list(replay_events(WEB, history.ring, 0, history.progress, history.marks, always))
     assert [step.response for step in steps[:-1]] == [b"", b""]
     assert read(steps[-1]) == ([], 3)
 
@@ -147,7 +149,7 @@ def test_partial_revision_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     history = History(max_events=6)
     history.put("a", "x")
     history.put_together("b", "c", "d", "e")
-    steps = replay(ALL_PODS, history.ring, 0, history.progress, history.marks, always)
+    steps = replay_events(ALL_PODS, history.ring, 0, history.progress, history.marks, always)
     assert read(next(steps)) == (["a", "x"], 2)
     assert next(steps).response == b""
     history.put("f")
@@ -160,7 +162,7 @@ def test_reader_behind_the_event_log_gets_expired(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(past, "CHUNK_EVENTS", 1)
     history = History(max_events=3)
     history.put("a", "b")
-    steps = replay(ALL_PODS, history.ring, 0, history.progress, history.marks, never)
+    steps = replay_events(ALL_PODS, history.ring, 0, history.progress, history.marks, never)
     assert read(next(steps)) == (["a"], 1)
     history.put("c", "d", "e")
     with pytest.raises(RevisionExpired) as caught:

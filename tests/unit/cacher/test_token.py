@@ -19,7 +19,7 @@ def test_token_comes_back_as_it_was(revision: int, name: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES[1:], ids=str)
-def test_token_of_another_list_is_refused(case) -> None:  # type: ignore[no-untyped-def]
+def test_token_of_another_list_is_refused(case) -> None:
     token = ContinueToken(5, case.selection.prefix + "a")
     with pytest.raises(InvalidContinueToken, match="another list"):
         ContinueToken.decode(token.encode(case.selection), ALL_PODS)

@@ -23,6 +23,7 @@ from pinnace.apiserver.cacher.store import CacheBehind, CacheEvent
 from pinnace.apiserver.cacher.watcher import ReplayScheduler, WatchDispatcher
 from pinnace.apiserver.storage.interface import KeyChange
 from tests import virtualtime
+from tests.examples import examples
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher import world as world_module
 from tests.unit.cacher.plan import PLANS, Plan, run
@@ -40,7 +41,7 @@ def check(plan: Plan) -> None:
 
 
 @given(PLANS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_events_of_a_reader_equal_the_history(plan: Plan) -> None:
     check(plan)
 
@@ -136,7 +137,7 @@ MUTATIONS: list[tuple[Any, str, Callable[..., Any]]] = [
     (EventHistory, "after", a_ring_that_cuts_revisions),
     (EventHistory, "_shrink", a_ring_that_forgets_that_it_forgot),
     (ResourceCache, "apply", changes_applied_twice),
-    (cacher, "replay", a_gap_between_the_past_and_now),
+    (cacher, "replay_events", a_gap_between_the_past_and_now),
     (cacher, "initial_state", a_state_that_claims_its_revision_early),
 ]
 SEED = 1

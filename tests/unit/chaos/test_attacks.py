@@ -158,7 +158,7 @@ def test_attack_faults_need_gateways_and_excuse_nothing() -> None:
 
 def test_attack_is_chosen_by_the_seed() -> None:
     make = build_attack_maker(READS)
-    details = {make(None, "gateway-0", random.Random(seed)).details for seed in range(40)}  # type: ignore[arg-type]
+    details = {make(None, "gateway-0", random.Random(seed)).details for seed in range(40)}
     assert details == {f"gateway-0: {ATTACKS[name].what}" for name in READS}
 
 
@@ -182,8 +182,8 @@ async def test_attack_that_is_not_answered_as_expected_did_not_take_place(monkey
                     return None
 
     monkeypatch.setattr("pinnace.verification.chaos.faults.attacks.processes.find_running", lambda record: None)
-    fault = GatewayAttack(FakeClusterUnderTest, "gateway-0", ATTACKS["refusals"])  # type: ignore[arg-type]
-    fault._attacker = FakeAttacker(Counter({"silent": 3}))  # type: ignore[assignment]
+    fault = GatewayAttack(FakeClusterUnderTest, "gateway-0", ATTACKS["refusals"])
+    fault._attacker = FakeAttacker(Counter({"silent": 3}))
     await fault.undo()
     await fault.undo()
     (reading,) = fault.readings

@@ -61,7 +61,7 @@ class Scene:
 
     async def run(self, *scheduled_faults: ScheduledFault) -> FaultInjector:
         with HistoryJournal(self.path) as clients:
-            made = FaultInjector(self.world, clients, self.said.append)  # type: ignore[arg-type]
+            made = FaultInjector(self.world, clients, self.said.append)
             await made.inject_all(scheduled_faults)
         return made
 

@@ -115,7 +115,7 @@ def test_batch_with_only_refused_items_has_not_succeeded() -> None:
 
 
 def ran(at: float, what: str, uid: str = "uid-a") -> ContainerRun:
-    return ContainerRun(at, "n", uid, "/registry/pods/default/a", what)  # type: ignore[arg-type]
+    return ContainerRun(at, "n", uid, "/registry/pods/default/a", what)
 
 
 def test_stopped_pods_without_a_delete_are_reported() -> None:
@@ -126,8 +126,8 @@ def test_stopped_pods_without_a_delete_are_reported() -> None:
 
 
 def deleted(began: float, outcome: str, revision: int = 0) -> CallRecord:
-    item = CallItem("/registry/pods/default/a", revision, "uid-a", outcome=outcome)  # type: ignore[arg-type]
-    return CallRecord("c", 1, "s", "delete", "pods", began, 9.0, outcome, items=(item,))  # type: ignore[arg-type]
+    item = CallItem("/registry/pods/default/a", revision, "uid-a", outcome=outcome)
+    return CallRecord("c", 1, "s", "delete", "pods", began, 9.0, outcome, items=(item,))
 
 
 @pytest.mark.parametrize(

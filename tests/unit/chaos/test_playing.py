@@ -28,7 +28,7 @@ class FakeAct(ScenarioContext):
     def __init__(self, *leaders: Election) -> None:
         stage: Any = SimpleNamespace(under_test=None, cluster=None)
         unused: Any = None
-        super().__init__(stage, unused, unused, self, random.Random(0))  # type: ignore[arg-type]
+        super().__init__(stage, unused, unused, self, random.Random(0))
         self.elections = self
         self._leaders = list(leaders)
         self._bound: Iterator[int] = iter(range(100))

@@ -20,15 +20,15 @@ KEY = PODS.key("load", "a")
 
 
 def call(began: float, ended: float, verb: str = "update") -> CallRecord:
-    return CallRecord("c", 1, "s", verb, "pods", began, ended, items=(CallItem(KEY, 7, "uid", "digest"),))  # type: ignore[arg-type]
+    return CallRecord("c", 1, "s", verb, "pods", began, ended, items=(CallItem(KEY, 7, "uid", "digest"),))
 
 
 def describe_limit(at: float, kind: str = "bookmark", revision: int = 5) -> WatchMessage:
-    return WatchMessage("w", "w", at, kind, revision)  # type: ignore[arg-type]
+    return WatchMessage("w", "w", at, kind, revision)
 
 
 def ran(at: float, what: str, uid: str = "", process: str = "kubelet/1") -> ContainerRun:
-    return ContainerRun(at, "n", uid, KEY, what, process)  # type: ignore[arg-type]
+    return ContainerRun(at, "n", uid, KEY, what, process)
 
 
 NOTHING = History([])

@@ -79,7 +79,7 @@ class FakeClient:
 @pytest.mark.parametrize("failing", [0.0, 0.3])
 async def test_owner_keeps_a_bounded_number_of_pods(failing: float, room: int) -> None:
     pods = FakePods(failing, random.Random(1))
-    owner = PodOwner("o", FakeClient(pods), room, random.Random(2))  # type: ignore[arg-type]
+    owner = PodOwner("o", FakeClient(pods), room, random.Random(2))
     alive = []
     for _ in range(3000):
         with suppress(ApiError):

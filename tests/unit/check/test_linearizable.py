@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pinnace.history.records import CallItem, CallRecord, RunInfo, StoredChange
 from pinnace.verification.check.check import check_history
+from tests.examples import examples
 
 KEYS = ("/registry/namespaces/a", "/registry/namespaces/b")
 LATE = 1e9
@@ -18,7 +19,7 @@ writes = st.lists(st.tuples(st.sampled_from(KEYS), intervals), min_size=1, max_s
 reads = st.lists(st.tuples(st.sampled_from((*KEYS, "all")), intervals, st.integers(0, 4)), min_size=1, max_size=3)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(writes, reads)
 def test_linear_scan_agrees_with_exhaustive_search(
     written: list[tuple[str, tuple[float, float]]], read: list[tuple[str, tuple[float, float], int]]

@@ -333,7 +333,7 @@ class Caller:
 
     def __init__(self, world: World, client: str, number: int, verb: str, resource: str) -> None:
         self._world = world
-        self._call = CallRecord(client, number, f"apiserver-{number % 2}", verb, resource, 0.0, 0.0)  # type: ignore[arg-type]
+        self._call = CallRecord(client, number, f"apiserver-{number % 2}", verb, resource, 0.0, 0.0)
         self.items: list[CallItem] = []
         self.outcome, self.code = "ok", ""
         self.of = self.snapshot = 0
@@ -353,7 +353,7 @@ class Caller:
             replace(
                 self._call,
                 ended=self._world.tick(),
-                outcome=self.outcome,  # type: ignore[arg-type]
+                outcome=self.outcome,
                 code=self.code,
                 items=tuple(self.items),
                 prefix=PODS.prefix if self._call.verb == "list" else "",

@@ -169,7 +169,7 @@ def test_global_flags_with_an_equals_sign_before_the_verb(capsys: pytest.Capture
     assert settings.namespace == "team" and settings.no_color and capsys.readouterr().out.startswith("{")
 
 
-def test_no_option_has_a_boolean_value() -> None:
+def test_options_have_no_boolean_values() -> None:
     """Such an option would take the next word as its value."""
     commands = [command for name in VERBS if (command := cli.get_command(click.Context(cli), name)) is not None]
     assert len(commands) == len(VERBS)

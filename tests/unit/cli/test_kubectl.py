@@ -58,7 +58,7 @@ def test_verb_table_matches_kubectl_help() -> None:
 
 def test_each_verb_of_ours_has_a_command() -> None:
     assert not table.OUR_VERBS & table.KUBECTL_VERBS
-    names = {verb: cli.get_command(None, verb).name for verb in table.OUR_VERBS}  # type: ignore[arg-type, union-attr]
+    names = {verb: cli.get_command(None, verb).name for verb in table.OUR_VERBS}
     assert all(verb == name for verb, name in names.items())
 
 

@@ -134,7 +134,7 @@ class InOrder:
 def connect(*servers: FakeServer | str) -> Connection:
     """A connection that tries the servers in this order."""
     endpoints = [server if isinstance(server, str) else server.address for server in servers]
-    return Connection(endpoints, rng=InOrder())  # type: ignore[arg-type]
+    return Connection(endpoints, rng=InOrder())
 
 
 def _encode(message: Message) -> bytes:

@@ -107,7 +107,7 @@ async def test_list_fails_when_each_snapshot_expires(server: FakeServer, client:
 
 
 async def test_partial_initial_state_has_no_revision(server: FakeServer, client: Client) -> None:
-    script = WatchScript([events(None, (1, pod("a"))), events(5, (1, pod("b"))), events(6)])  # type: ignore[arg-type]
+    script = WatchScript([events(None, (1, pod("a"))), events(5, (1, pod("b"))), events(6)])
     server.on_watch("/pinnace.v1.Pods/Watch", WatchRequest, script.answer)
     watch = client.pods.watch("default")
     batches = [await anext(watch) for _ in range(3)]
@@ -270,7 +270,7 @@ def test_delete_request_contains_only_given_options() -> None:
 async def test_every_resource_has_a_client(server: FakeServer, client: Client, resource: Resource[Any]) -> None:
     async def answer(request: Any, context: Any) -> Any:
         message = resource.list_message()
-        message.metadata.resourceVersion = "3"  # type: ignore[attr-defined]
+        message.metadata.resourceVersion = "3"
         return message
 
     server.on(f"/{resource.service}/List", ListRequest, answer)

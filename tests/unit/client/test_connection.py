@@ -216,7 +216,7 @@ async def test_search_for_a_server_with_a_method_ends_at_the_deadline(
     connects = Peer.connect
 
     async def never(peer: Peer) -> bool:
-        return await (hang(None) if peer.endpoint == two.address else connects(peer))  # type: ignore[func-returns-value]
+        return await (hang(None) if peer.endpoint == two.address else connects(peer))
 
     monkeypatch.setattr(Peer, "connect", never)
     with pytest.raises(errors.Unimplemented, match=f"the API server at {one.address} does not implement"):
@@ -324,7 +324,7 @@ async def test_blocked_write_changes_the_server(serve: Serve, connect: Connect, 
     assert connection.endpoint == two.address
 
 
-async def test_no_retry_after_the_end_of_the_term(serve: Serve, connect: Connect) -> None:
+async def test_retries_end_with_the_term(serve: Serve, connect: Connect) -> None:
     server, asked = await serve(), list[None]()
     terms = iter([Fence(election="scheduler", token=7), None])
 

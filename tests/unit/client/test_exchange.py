@@ -75,14 +75,14 @@ async def test_concurrent_calls_have_their_own_results(served: Served) -> None:
 
 async def test_large_request_and_response_travel_in_parts(served: Served) -> None:
     value = "x" * (3 * PART_SIZE)
-    created = await served.client.of(CONFIG_MAPS).create(ConfigMap(metadata={"name": "large"}, data={"a": value}))  # type: ignore[arg-type]
+    created = await served.client.of(CONFIG_MAPS).create(ConfigMap(metadata={"name": "large"}, data={"a": value}))
     assert created.data["a"] == value
     assert (await served.client.of(CONFIG_MAPS).get("large", "default")).data["a"] == value
 
 
 async def test_messages_are_small_so_that_small_calls_wait_little(served: Served) -> None:
     """A read waited for messages with half a megabyte of other requests, and a quarter of other results."""
-    large = ConfigMap(metadata={"name": "long"}, data={"a": "x" * 1_000_000})  # type: ignore[arg-type]
+    large = ConfigMap(metadata={"name": "long"}, data={"a": "x" * 1_000_000})
     await served.client.of(CONFIG_MAPS).create(large)
     async with opened(served) as stream:
         listing = ListRequest(namespace="default").SerializeToString()

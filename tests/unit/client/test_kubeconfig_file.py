@@ -77,6 +77,18 @@ def test_replaced_file_keeps_mode_and_symbolic_link(tmp_path: Path, mode: int) -
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["config", "dotfiles", "link"]
 
 
+def test_file_is_changed_by_a_relative_path_and_through_a_linked_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each name of the file had a lock of its own, which was one file: the second lock waited for the first."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    monkeypatch.chdir(tmp_path)
+    for number, path in enumerate((Path("folder/config"), tmp_path / "link/config")):
+        put(path, f"c{number}", timeout=0.5)
+    assert (tmp_path / "folder/config").read_text().count("server:") == 2
+
+
 def test_failed_change_leaves_the_file(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(FOREIGN)

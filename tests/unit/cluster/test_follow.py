@@ -26,7 +26,7 @@ ZERO = ProcessStatus("scheduler", "scheduler-0", 10, "127.0.0.1:1", "127.0.0.1:9
 ONE = ProcessStatus("scheduler", "scheduler-1", 11, "127.0.0.1:2", "127.0.0.1:92", ready=True, leader=False)
 
 
-def test_no_change_prints_nothing() -> None:
+def test_unchanged_state_prints_nothing() -> None:
     assert list_process_changes([ZERO, ONE], [ZERO, ONE]) == []
 
 

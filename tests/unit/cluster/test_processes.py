@@ -62,7 +62,7 @@ async def test_process_that_ignores_sigterm_is_killed_and_named(start: Start) ->
     assert processes.find_running(record) is None
 
 
-async def test_no_grace_kills_at_once(start: Start) -> None:
+async def test_zero_grace_kills_immediately(start: Start) -> None:
     record = start("scheduler", RESISTS)
     assert await processes.stop_processes([record], grace=0) == ["scheduler-0"]
     assert processes.find_running(record) is None

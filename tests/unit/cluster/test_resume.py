@@ -87,7 +87,7 @@ def test_port_in_use_is_replaced_in_all_plans_and_configurations(tmp_path: Path,
     assert len({*old, peer, before["etcd-0"].http, before["kubelet-0"].http}) == 6
     for address in (*old, peer):
         taken(address)
-    cluster._readdress(cluster.ended(), SILENT_PROGRESS)
+    cluster._replace_taken_ports(cluster.ended(), SILENT_PROGRESS)
 
     after = {record.name: record.plan for record in Cluster.load(cluster.spec.data_dir).state.processes}
     text = str(after)
@@ -106,7 +106,7 @@ def test_port_known_to_a_running_process_is_not_replaced(tmp_path: Path, taken: 
     cluster = Cluster.load(tmp_path)
     taken(cluster.endpoints[0])
     with pytest.raises(StartFailed, match="is in use by another program") as refused:
-        cluster._readdress(["apiserver-0"], SILENT_PROGRESS)
+        cluster._replace_taken_ports(["apiserver-0"], SILENT_PROGRESS)
     assert "`pinnace stop`" in refused.value.hint
 
 
@@ -114,7 +114,7 @@ def test_peer_ports_of_etcd_members_are_not_replaced(tmp_path: Path, taken: Call
     cluster = dead(ClusterSpec(nodes=1, etcd_members=3, data_dir=tmp_path))
     taken(listening_addresses(cluster.state.find_process("etcd-1").plan)[-1])
     with pytest.raises(StartFailed) as refused:
-        cluster._readdress(cluster.ended(), SILENT_PROGRESS)
+        cluster._replace_taken_ports(cluster.ended(), SILENT_PROGRESS)
     assert "end that program" in refused.value.hint
 
 

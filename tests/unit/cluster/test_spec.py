@@ -39,7 +39,7 @@ def test_plan_lists_processes_in_starting_order() -> None:
     ]  # fmt: skip
 
 
-def test_no_two_processes_share_an_address() -> None:
+def test_addresses_of_processes_are_unique() -> None:
     plans = plan_processes(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports())
     addresses = [address for p in plans for address in {p.address, p.http}]
     assert len(set(addresses)) == len(addresses)

@@ -74,7 +74,7 @@ async def test_active_namespace_gets_a_default_account_and_the_root_ca() -> None
     assert config_map.metadata.annotations["kubernetes.io/description"].startswith("Contains a CA bundle that can be used")
 
 
-async def test_nothing_is_created_in_terminating_and_missing_namespaces() -> None:
+async def test_accounts_are_not_created_in_terminating_and_missing_namespaces() -> None:
     assert not await Cluster(terminating()).accounts() and not await Cluster(terminating()).root_ca()
     assert not await Cluster().accounts() and not await Cluster().root_ca()
 
@@ -93,7 +93,7 @@ async def test_changed_root_ca_is_written_again() -> None:
     assert dict(found.data) == {"ca.crt": "other", "more": "x"}, "the object of the informer is not changed"
 
 
-async def test_nothing_is_published_without_a_root_ca() -> None:
+async def test_root_ca_is_not_published_while_it_is_unknown() -> None:
     assert not await Cluster(namespace()).root_ca("")
 
 

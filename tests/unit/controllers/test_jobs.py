@@ -295,7 +295,7 @@ def test_failed_job_counts_each_pod_once_after_any_crash(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
 @pytest.mark.parametrize("seed", range(8))
-def test_no_running_pod_is_left_untracked_after_any_crash(seed: int, mode: str) -> None:
+def test_running_pods_stay_tracked_after_any_crash(seed: int, mode: str) -> None:
     """The controller crashes after it has removed the finalizers of some surplus pods, and before it deletes any. By the
     next sync, other pods are ready and the job is scaled.
     """

@@ -191,7 +191,7 @@ async def test_syncs_that_never_wait_yield_to_other_tasks() -> None:
     assert max(after - before for before, after in pairwise(seen)) <= 4 * SLICE / 0.001
 
 
-async def test_no_sync_starts_after_the_term() -> None:
+async def test_syncs_end_with_the_term() -> None:
     clock, controller = FakeClock(), Recording()
     working = WorkerPool(controller, lambda: False, clock=clock)
     await working.begin(stores("a", "b"))

@@ -46,7 +46,7 @@ async def test_without_contention_a_call_begins_without_waiting(world: World) ->
 
 
 @pytest.mark.parametrize("cost", [0, -(2**60)])
-async def test_no_call_is_less_than_one_seat(world: World, cost: int) -> None:
+async def test_calls_take_at_least_one_seat(world: World, cost: int) -> None:
     """Or there would be room for any number of others beside it."""
     with world.enter("eve", cost):
         assert world.held() == 1

@@ -126,7 +126,7 @@ class Watched:
 
 
 @given(st.lists(LOADS, min_size=1, max_size=6))
-async def test_no_level_is_passed_over_that_has_seats_of_its_own(loads: list[Load]) -> None:
+async def test_level_with_seats_of_its_own_gets_its_turn(loads: list[Load]) -> None:
     async with World(loads) as world:
         watched = Watched(world.control)
         for _ in range(TURNS):
@@ -137,7 +137,7 @@ async def test_no_level_is_passed_over_that_has_seats_of_its_own(loads: list[Loa
 
 
 @given(st.lists(st.builds(Load, st.just(WORKLOAD), st.integers(1, 60), WIDTHS, st.just(SHORT)), min_size=2, max_size=6))
-async def test_no_flow_is_passed_over_by_others_of_its_level(loads: list[Load]) -> None:
+async def test_flow_gets_its_turn_among_others_of_its_level(loads: list[Load]) -> None:
     async with World(loads) as world:
         await turns(TURNS)
         before = dict(world.begun)

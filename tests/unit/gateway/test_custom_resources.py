@@ -339,3 +339,37 @@ async def test_namespace_with_custom_objects_is_not_empty(served: Gateway) -> No
     assert (await served.ask("DELETE", f"{path}/a")).code == 200
     assert (await served.ask("DELETE", "/api/v1/namespaces/team")).code == 200
     assert (await served.ask("GET", "/api/v1/namespaces/team")).code == 404
+
+
+async def test_schemas_of_definitions_are_decoded_as_in_kubernetes(served: Gateway) -> None:
+    schema = {"type": "object", "nope": 1, "properties": {"a": {"type": "string", "maxlength": 1}}}
+    definition, prefix = make_definition(make_version(schema=schema)), "spec.versions[0].schema.openAPIV3Schema"
+    cannot = 'CustomResourceDefinition in version "v1" cannot be handled as a CustomResourceDefinition: '
+    unknown = [f'unknown field "{prefix}.nope"', f'unknown field "{prefix}.properties.a.maxlength"']
+    strict = await served.ask("POST", f"{DEFINITIONS}?fieldValidation=Strict", definition)
+    assert (strict.code, strict.json["message"]) == (400, f"{cannot}strict decoding error: {', '.join(unknown)}")
+    warned = await served.ask("POST", f"{DEFINITIONS}?dryRun=All", definition)
+    assert warned.code == 201 and all(any(field in text for text in warned.warnings) for field in unknown)
+    schema["properties"] = {"a": {"type": "string", "maxLength": "x"}}
+    refused = await served.ask("POST", DEFINITIONS, make_definition(make_version(schema=schema)))
+    assert refused.code == 400
+    assert refused.json["message"].startswith(f"{cannot}json: cannot unmarshal string into Go struct field JSONSchemaProps")
+
+
+async def test_violations_of_rules_that_remain_are_warnings(served: Gateway) -> None:
+    """Ratcheting: a new rule refuses no update of an older object that violates it, if the update does not change that part."""
+    await define(served, make_definition())
+    assert (await served.ask("POST", WIDGETS, widget())).code == 201
+    rules = [{"rule": "self.size > 1", "message": "too small"}]
+    stricter = make_definition(
+        make_version(schema={**SCHEMA, "properties": {"spec": SPEC | {"x-kubernetes-validations": rules}}})
+    )
+    patched = await served.ask("PATCH", f"{DEFINITIONS}/widgets.example.com", {"spec": stricter["spec"]}, content_type=MERGE)
+    assert patched.code == 200, patched.body
+    label = {"metadata": {"labels": {"a": "b"}}}
+    answer = await until(
+        lambda: served.ask("PATCH", f"{WIDGETS}/a", label, content_type=MERGE), lambda answer: bool(answer.warnings)
+    )
+    assert (answer.code, [text for text in answer.warnings if "too small" in text][:1]) == (200, answer.warnings[:1])
+    refused = await served.ask("PATCH", f"{WIDGETS}/a", {"spec": {"size": 0}}, content_type=MERGE)
+    assert refused.code == 422 and "too small" in refused.json["message"]

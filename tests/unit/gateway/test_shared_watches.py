@@ -31,7 +31,7 @@ def response(revisions: Iterable[int], version: int | None = None, padding: int 
         pod = Pod()
         pod.metadata.name = f"{revision}-{number}"
         pod.metadata.annotations["padding"] = "x" * padding
-        events.append(wire.watch_event(ADDED, pod.SerializeToString() + wire.stamp(revision)))
+        events.append(wire.watch_event(ADDED, pod.SerializeToString() + wire.encode_resource_version(revision)))
     last = result[-1] if version is None else version
     return wire.watch_response(events, last) if last else b"".join(events)
 

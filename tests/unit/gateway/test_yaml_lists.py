@@ -17,7 +17,7 @@ PATH = "/api/v1/namespaces/default/configmaps"
 async def served() -> AsyncIterator[Gateway]:
     """A gateway with lists of some hundred kilobytes."""
     async with gateway() as result:
-        maps = [ConfigMap(metadata={"name": f"map-{i}"}, data={"text": f"a: b # {i}\n" * 100}) for i in range(300)]  # type: ignore[arg-type]
+        maps = [ConfigMap(metadata={"name": f"map-{i}"}, data={"text": f"a: b # {i}\n" * 100}) for i in range(300)]
         await asyncio.gather(*map(result.client.of(CONFIG_MAPS).create, maps))
         yield result
 

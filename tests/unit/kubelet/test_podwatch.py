@@ -54,7 +54,7 @@ class Scene:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.pods = FakePods()
-        self.watch = PodWatch(self.pods, self.pods, clock=self.clock)  # type: ignore[arg-type]
+        self.watch = PodWatch(self.pods, self.pods, clock=self.clock)
 
     async def follow(self, *nodes: str) -> None:
         self.watch.watch_nodes(nodes)

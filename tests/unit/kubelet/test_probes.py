@@ -229,7 +229,7 @@ def test_named_ports_of_probes_are_resolved() -> None:
 
     def port(probe: ProbePlan | None) -> Any:
         assert probe is not None
-        return probe.handler.port.intVal  # type: ignore[union-attr]
+        return probe.handler.port.intVal
 
     (plan,) = build_pod_plan(pod.spec).main
     assert [port(item) for item in (plan.readiness, plan.liveness, plan.startup)] == [8080, 0, 99]

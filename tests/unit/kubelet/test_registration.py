@@ -87,7 +87,7 @@ class Events:
 
 
 def registrar(nodes: FakeNodes, events: Events | None = None) -> NodeRegistrar:
-    return NodeRegistrar(nodes, events or Events(), "fleet", MACHINE, clock=FakeClock())  # type: ignore[arg-type]
+    return NodeRegistrar(nodes, events or Events(), "fleet", MACHINE, clock=FakeClock())
 
 
 def added(name: str) -> Node:

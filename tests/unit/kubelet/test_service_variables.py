@@ -9,7 +9,7 @@ from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.resources import SERVICES
 from pinnace.client.client import Client
-from pinnace.kubelet.service_variables import ServiceVariables, variables
+from pinnace.kubelet.service_variables import ServiceVariables, variables_of
 from tests.builders import make_pod
 from tests.regression.servers import serving
 from tests.storage.memory import MemoryStorage
@@ -24,7 +24,7 @@ def service(name: str, namespace: str = "default", **spec: Any) -> Service:
 
 def test_variables_of_a_service_match_kubernetes() -> None:
     ports = [{"name": "http", "port": 80}, {"name": "dns-udp", "port": 53, "protocol": "UDP"}]
-    assert dict(variables(service("web-1", clusterIP="10.96.0.7", ports=ports))) == {
+    assert dict(variables_of(service("web-1", clusterIP="10.96.0.7", ports=ports))) == {
         "WEB_1_SERVICE_HOST": "10.96.0.7",
         "WEB_1_SERVICE_PORT": "80",
         "WEB_1_SERVICE_PORT_HTTP": "80",
@@ -42,7 +42,7 @@ def test_variables_of_a_service_match_kubernetes() -> None:
 
 
 def test_url_of_an_ipv6_address_has_brackets() -> None:
-    result = dict(variables(service("six", clusterIP="fd00::7")))
+    result = dict(variables_of(service("six", clusterIP="fd00::7")))
     assert (result["SIX_SERVICE_HOST"], result["SIX_PORT"]) == ("fd00::7", "tcp://[fd00::7]:80")
 
 
@@ -51,7 +51,7 @@ def test_url_of_an_ipv6_address_has_brackets() -> None:
     [{"clusterIP": "None"}, {}, {"type": "ExternalName", "externalName": "a.example"}, {"clusterIP": "10.0.0.1", "ports": []}],
 )
 def test_service_without_an_address_has_no_variables(spec: dict[str, Any]) -> None:
-    assert list(variables(service("s", **spec))) == []
+    assert list(variables_of(service("s", **spec))) == []
 
 
 def pod(namespace: str, links: bool | None = None) -> Pod:

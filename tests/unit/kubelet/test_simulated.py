@@ -46,7 +46,7 @@ class Node:
     def __init__(self, stages: Stages = NO_STAGES, **behaviour: float) -> None:
         self.clock = FakeClock(1_000_000_000.25)
         self.pod = make_pod("a").container().node("n").image("app:1").label("app", "web").build()
-        self.runtime = FakeRuntime(Behaviour(**behaviour))  # type: ignore[arg-type]
+        self.runtime = FakeRuntime(Behaviour(**behaviour))
         self.runtime.prepare_pod(self.pod, Addresses("172.16.0.1", "10.0.0.9"))
         self.runtime.start(self.uid, "c0", 0, read_clocks(self.clock))
         self.streams = SimulatedStreams(self.find, stages, self.clock)
@@ -60,7 +60,7 @@ class Node:
         return PodSnapshot(self.pod, views, Addresses("172.16.0.1", "10.0.0.9")) if views else None
 
     async def logs(self, **options: object) -> list[str]:
-        request = LogsRequest(uid=self.uid, name="a", options=LogOptions(container="c0", **options))  # type: ignore[arg-type]
+        request = LogsRequest(uid=self.uid, name="a", options=LogOptions(container="c0", **options))
         return b"".join([chunk async for chunk in self.streams.logs(request)]).decode().splitlines()
 
     def exec(

@@ -68,7 +68,7 @@ def test_since_selects_lines_by_time_and_timestamps_show_it() -> None:
 def test_old_lines_are_gone_and_nothing_is_computed_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated_log, "MAX_LINES", 100)
     years = (STARTED + 10**9) * SECOND + 1
-    heartbeats = log(default_lines("any"))  # type: ignore[arg-type]
+    heartbeats = log(default_lines("any"))
     result = [text for _, text in heartbeats.read(heartbeats.position(None, 0, years), years, timestamps=False)]
     assert result[0] == f"container app: heartbeat {10**8 - 99}\n" and len(result) == 100
 

@@ -49,7 +49,7 @@ async def scene():
     await asyncio.wait((running,))
 
 
-async def test_no_request_without_taken_nodes(scene: Scene) -> None:
+async def test_leases_are_not_listed_without_taken_nodes(scene: Scene) -> None:
     await scene.checks(3)
     assert scene.asked == 0
 

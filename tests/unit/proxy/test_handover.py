@@ -133,7 +133,7 @@ async def test_late_udp_answer_reaches_the_client_after_a_handover() -> None:
         await closing
 
 
-async def test_no_takeover_without_a_running_proxy() -> None:
+async def test_takeover_needs_a_running_proxy() -> None:
     assert Predecessor.receive_listeners(STATUS) is None
 
 

@@ -13,7 +13,7 @@ def of(*endpoints: Endpoint, affinity: int | None = None, frontend: Frontend = W
     return build_service_objects("default/web", ServiceRules({frontend: Rule("default/web", endpoints, affinity)}), 4)
 
 
-def test_no_change_needs_no_command() -> None:
+def test_unchanged_rules_need_no_command() -> None:
     assert build_transaction(4, [(of(*ENDPOINTS), of(*ENDPOINTS))], Counter(of(*ENDPOINTS).hairpins)) == []
 
 

@@ -42,7 +42,7 @@ async def endpoint(host: str, handler: Handler | None = None, port: int = 0) -> 
 
 @asynccontextmanager
 async def proxy(**options: object) -> AsyncIterator[UserspaceBackend]:
-    made = UserspaceBackend(seed=1, **options)  # type: ignore[arg-type]
+    made = UserspaceBackend(seed=1, **options)
     try:
         yield made
     finally:

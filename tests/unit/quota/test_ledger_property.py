@@ -16,6 +16,7 @@ from pinnace.apiserver.quota.ledger import QuotaLedger, QuotaRecount, QuotaState
 from pinnace.apiserver.storage.committer import Answer, CommitOutcome, DecidedOutcomes, TransactionPipeline, WriteDenied
 from pinnace.apiserver.storage.interface import Committed, CompareFailed, Write, failure_of
 from tests.contract.steps import put
+from tests.examples import examples
 from tests.storage.memory import MemoryStorage
 from tests.unit.quota.world import QUOTA, Charger, chargers, pods, quota, used, violations
 from tests.unit.storage.faults import Fault, FaultyStorage, JumpingClock
@@ -51,7 +52,7 @@ async def run(rng: Random, faults: Sequence[Fault]) -> list[str]:
     return unexpected + await violations(inner, ROOM)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from(FAULTS), max_size=40))
 def test_quota_is_kept_at_every_revision(rng: Random, faults: list[Fault]) -> None:
     assert asyncio.run(run(rng, faults)) == []
@@ -91,7 +92,7 @@ def found_within(seeds: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "wrong"), [(QuotaLedger, "send", charge_afterwards), (QuotaRecount, "_correction", count_late)]
+    ("owner", "name", "wrong"), [(QuotaLedger, "send", charge_afterwards), (QuotaRecount, "_correct_quota", count_late)]
 )
 def test_ledger_that_is_careless_is_caught(owner: type, name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, name, wrong)

@@ -157,11 +157,11 @@ def test_only_what_is_more_is_charged_for_an_update() -> None:
 
 def test_large_specs_are_not_remembered() -> None:
     """There is room for thousands: of megabytes each they would fill the memory."""
-    usage._remembered.cache_clear()
+    usage._cached_usage.cache_clear()
     pod = make_pod("a").req(cpu="1").build()
-    assert used(pod)["requests.cpu"] == 1000 and usage._remembered.cache_info().currsize == 1
+    assert used(pod)["requests.cpu"] == 1000 and usage._cached_usage.cache_info().currsize == 1
     pod.spec.containers[0].args.append("x" * 5000)
-    assert used(pod)["requests.cpu"] == 1000 and usage._remembered.cache_info().currsize == 1
+    assert used(pod)["requests.cpu"] == 1000 and usage._cached_usage.cache_info().currsize == 1
 
 
 @pytest.mark.parametrize(("reason", "expected"), [("Deferred", 2000), ("Infeasible", 1000)])

@@ -175,7 +175,7 @@ def test_absent() -> None:
 
 
 @pytest.mark.parametrize("said_by", ["the delete", "the pod"])
-def test_no_grace_ends_later_than_an_instant_can_say(said_by: str) -> None:
+def test_grace_period_end_is_limited_to_the_last_valid_time(said_by: str) -> None:
     pod, options = make_pod("a").node("n").phase("Running").version(7).build(), DeleteOptions()
     if said_by == "the pod":
         pod.spec.terminationGracePeriodSeconds = 2**63 - 1

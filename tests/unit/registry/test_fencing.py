@@ -65,7 +65,7 @@ def record(token: int = 7, secret: bytes = SECRET, user: str = USER.name, value:
 def term(
     cacher: FakeCacher, token: int = 7, secret: bytes = SECRET, user: User = USER, election: str = "scheduler"
 ) -> FencedTerm | None:
-    fences = FenceVerifier(cacher, cacher, OnlyScheduler())  # type: ignore[arg-type]
+    fences = FenceVerifier(cacher, cacher, OnlyScheduler())
     return asyncio.run(fences.verify(Fence(election=election, token=token, secret=secret), user))
 
 

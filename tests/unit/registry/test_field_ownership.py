@@ -130,7 +130,7 @@ def test_stored_owners_equal_owners_that_each_write_computes(seed: int) -> None:
     for now in range(2, 14):
         subresource = rng.choice(("", STATUS, STATUS))
         change = change_status if subresource else change_main
-        new = copied(pod, lambda obj, change=change: change(obj, rng))  # type: ignore[misc]
+        new = copied(pod, lambda obj, change=change: change(obj, rng))
         manager = FieldManager(rng.choice(writers), UPDATE, "v1", subresource)
         expected = managed_fields._updated_owners(PODS, new, pod, expected, manager, now)
         if new != pod:

@@ -145,7 +145,7 @@ async def test_batch_create_in_a_terminating_namespace_is_refused(world: World) 
     assert [item.HasField("error") for item in response.items] == [True, False]
 
 
-async def test_no_create_succeeds_between_the_empty_check_and_the_delete(world: World) -> None:
+async def test_creates_fail_between_the_empty_check_and_the_delete(world: World) -> None:
     refused: list[str] = []
 
     async def late() -> None:

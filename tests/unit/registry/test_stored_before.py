@@ -296,7 +296,7 @@ async def write(assembly: Assembly, resource: Resource[Any], method: str, obj: A
     return await call(assembly, resource, method, request)
 
 
-def test_no_kind_is_forgotten() -> None:
+def test_stored_forms_cover_every_kind() -> None:
     assert BODIES.keys() | WITHOUT == STRATEGIES.keys() and BODIES.keys().isdisjoint(WITHOUT)
     with_status = {plural for plural, strategy in STRATEGIES.items() if isinstance(strategy, StatusStrategy)}
     assert STATUSES.keys() == with_status - {CUSTOM_RESOURCE_DEFINITIONS.plural}
@@ -428,7 +428,7 @@ def test_valid_object_is_validated_once() -> None:
     """Statuses of pods are what is written most: the old one is judged only where something is wrong with the new one."""
     looked: list[Pod] = []
 
-    class Counting(type(STRATEGIES[PODS.plural])):  # type: ignore[misc]
+    class Counting(type(STRATEGIES[PODS.plural])):
         def check_status(self, obj: Pod, out: list[Violation]) -> None:
             looked.append(obj)
             super().check_status(obj, out)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pinnace.api.resources import ALL, Resource
 from pinnace.apiserver.registry.strategies import STRATEGIES
+from tests.examples import examples
 from tests.messages import messages
 
 pytestmark = pytest.mark.slow
@@ -27,7 +28,7 @@ def copy(resource: Resource[Any], obj: Any) -> Any:
 
 @every_resource
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(12))
 def test_any_object_can_be_judged(resource: Resource[Any], data: st.DataObject) -> None:
     strategy = STRATEGIES[resource.plural]
     obj: Any = data.draw(messages(resource.message))
@@ -42,7 +43,7 @@ def test_any_object_can_be_judged(resource: Resource[Any], data: st.DataObject) 
 
 @every_resource
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(12))
 def test_any_update_can_be_judged(resource: Resource[Any], data: st.DataObject) -> None:
     strategy = STRATEGIES[resource.plural]
     old: Any = data.draw(messages(resource.message))
@@ -61,7 +62,7 @@ def test_any_update_can_be_judged(resource: Resource[Any], data: st.DataObject) 
 
 @every_resource
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=examples(10))
 def test_sending_the_same_again_changes_nothing(resource: Resource[Any], data: st.DataObject) -> None:
     """The client leaves out status and defaults, as in the manifest that it created the object from."""
     strategy = STRATEGIES[resource.plural]

@@ -2,7 +2,7 @@
 
 import os
 
-PAIRS = int(os.environ.get("PINNACE_PAIRS", "10000"))
+PAIRS = int(os.environ.get("PINNACE_PAIRS", "4000"))
 """`make agreement` tries 100,000."""
 TIMEOUT = 60 + PAIRS // 400
 """Seconds; on a busy machine."""

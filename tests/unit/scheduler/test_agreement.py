@@ -12,6 +12,7 @@ from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.framework import CycleState, FilterPlugin, NodeTable, PreFilterPlugin, ResourceFilterPlugin
 from pinnace.scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.examples import examples
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, default_plugins, framework
 
@@ -63,7 +64,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[NodeBuilder], list[PodBuilder]]:
     return [draw(nodes(name)) for name in names], placed
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 @given(clusters(), pods("new"))
 def test_filters(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: PodBuilder) -> None:
     builders, placed = cluster
@@ -80,7 +81,7 @@ def test_filters(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: Po
     assert judged.feasible.tolist() == [not reasons for reasons in expected]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 @given(clusters(), pods("new"))
 def test_filter_says_of_a_single_node_what_it_says_of_all(
     cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: PodBuilder
@@ -116,7 +117,7 @@ QUANTITIES = {"cpu": st.integers(1, 4000).map(lambda cpu: f"{cpu}m"), "memory": 
 requests = st.fixed_dictionaries({}, optional=QUANTITIES | {"example.com/gpu": st.integers(1, 4)})
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 @given(requests, st.lists(requests, min_size=1, max_size=8))
 def test_balance_is_that_of_a_single_node_for_any_amounts(new: dict[str, Any], used: list[dict[str, Any]]) -> None:
     """Amounts with remainders, for which each truncation counts."""

@@ -141,7 +141,7 @@ async def test_unknown_outcome_that_did_not_happen_is_asked_for_again_on_the_sam
     assert world.told == ["bound a"] and world.assumed() == ["a"]
 
 
-async def test_no_timer_forgets_an_unknown_bind(world: World) -> None:
+async def test_unknown_bind_is_kept_by_timers(world: World) -> None:
     world.api.whole = world.api.read_error = UNKNOWN
     world.submit("a")
     await world.settle()

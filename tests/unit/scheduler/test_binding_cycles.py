@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -40,6 +41,18 @@ async def failed(name: str) -> Status | None:
 
 
 BOOM = f"(test_binding_cycles.py:{inspect.getsourcelines(failed)[1] + 1})"
+
+
+def ignore_cancellation(over: asyncio.Event, answer: Status | None = None) -> Answer:
+    """Return a call that waits for `over`, even if it is cancelled."""
+
+    async def wait(name: str) -> Status | None:
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+        return answer
+
+    return wait
 
 
 async def stuck(name: str) -> Status | None:
@@ -191,15 +204,7 @@ class TestPreBind:
         monkeypatch.setattr(binding_cycle, "GRACE", 0.02)
         over = asyncio.Event()
 
-        async def ignores(name: str) -> Status | None:
-            while not over.is_set():
-                try:
-                    await over.wait()
-                except asyncio.CancelledError:
-                    continue
-            return None
-
-        world.plugin.pre_binding = ignores
+        world.plugin.pre_binding = ignore_cancellation(over)
         world.decide("a")
         async with asyncio.timeout(5.0):
             while not world.told:
@@ -215,15 +220,7 @@ class TestPreBind:
         monkeypatch.setattr(binding_cycle, "GRACE", 0.02)
         over = asyncio.Event()
 
-        async def ignores(name: str) -> Status | None:
-            while not over.is_set():
-                try:
-                    await over.wait()
-                except asyncio.CancelledError:
-                    continue
-            return None
-
-        world.plugin.pre_binding = ignores
+        world.plugin.pre_binding = ignore_cancellation(over)
         world.decide("a")
         await world.settle()
         assert world.binder.cancel_bind(info(make_pod("a")).uid, PluginRejection("Other", "room for another"))

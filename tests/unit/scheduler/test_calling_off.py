@@ -16,7 +16,7 @@ from tests.unit.scheduler import binder_world as binding
 from tests.unit.scheduler.pods import info
 from tests.unit.scheduler.running import running
 from tests.unit.scheduler.stage import Stage
-from tests.unit.scheduler.test_binding_cycles import World, done, stuck
+from tests.unit.scheduler.test_binding_cycles import World, done, ignore_cancellation, stuck
 from tests.unit.scheduler.volume_objects import claim, storage_class
 
 HIGH = make_pod("high").req(cpu=4).priority(10)
@@ -112,16 +112,7 @@ async def test_there_is_no_place_in_pre_bind_for_it_yet(world: World) -> None:
 @pytest.mark.parametrize("answer", [None, Status("gave up")])
 async def test_plugin_does_not_let_itself_be_cancelled(world: World, answer: Status | None) -> None:
     gate = asyncio.Event()
-
-    async def stubborn(name: str) -> Status | None:
-        while not gate.is_set():
-            try:
-                await gate.wait()
-            except asyncio.CancelledError:
-                continue
-        return answer
-
-    world.plugin.pre_binding = stubborn
+    world.plugin.pre_binding = ignore_cancellation(gate, answer)
     world.decide("a")
     await world.settle()
     try:

@@ -13,7 +13,7 @@ from tests.unit.scheduler.churn import Churn
 pytestmark = pytest.mark.slow
 
 FIRST = int(os.environ.get("PINNACE_FIRST", "0"))
-SEEDS = int(os.environ.get("PINNACE_SEEDS", "6"))
+SEEDS = int(os.environ.get("PINNACE_SEEDS", "3"))
 ENOUGH = 40
 """Seeds within which a planted bug is found."""
 

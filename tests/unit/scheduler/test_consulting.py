@@ -252,7 +252,7 @@ class TestPreemption:
         outcome = await story.told_after(transport, lambda: self.bench.cache.set_node(node("n1").label("new", "er").build()))
         assert isinstance(outcome, Unschedulable) and outcome.outdated and outcome.nominated == "n0"
 
-    async def test_no_room_is_kept_any_more_when_extenders_object_to_all_nodes(self) -> None:
+    async def test_nomination_ends_when_extenders_refuse_all_nodes(self) -> None:
         story = self.story(FakeTransport(preempt={}).extender())
         self.bench.cache.nominate_pod(story.queued.info, "n0")
         outcome = await story.told()

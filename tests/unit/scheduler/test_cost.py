@@ -270,8 +270,8 @@ def full_cluster(nodes: int, victims: int, protectors: int, budgets: int) -> Pre
         for number in range(budgets)
     ]
     handle = Preempting(Stores(), cache)
-    handle.objects(POD_DISRUPTION_BUDGETS).update({item.metadata.name: item for item in disruption})  # type: ignore[attr-defined]
-    (handle.framework,) = build_frameworks(Configuration(), handle).values()  # type: ignore[assignment]
+    handle.objects(POD_DISRUPTION_BUDGETS).update({item.metadata.name: item for item in disruption})
+    (handle.framework,) = build_frameworks(Configuration(), handle).values()
     return handle
 
 
@@ -280,7 +280,7 @@ def preempting(pod: Pod, nodes: int, victims: int, protectors: int = 0, budgets:
     handle = full_cluster(nodes, victims, protectors, budgets)
     pod.spec.priority = 10
     pod.spec.containers[0].resources.requests["cpu"].string = "1"
-    return decided(pod, handle.cache, handle.framework)  # type: ignore[arg-type]
+    return decided(pod, handle.cache, handle.framework)
 
 
 @pytest.mark.parametrize(("nodes", "victims", "budgets"), ((100, 100, 0), (1000, 20, 0), (5000, 4, 0), (100, 20, 1000)))

@@ -185,7 +185,7 @@ def name_server() -> Iterator[threading.Event]:
 
 
 @pytest.mark.parametrize("verb", [FILTER, PRIORITIZE, PREEMPT])
-async def test_no_question_waits_for_a_name_server_that_hangs(name_server: threading.Event, verb: str) -> None:
+async def test_extender_calls_do_not_wait_for_a_hanging_name_server(name_server: threading.Event, verb: str) -> None:
     """Also when no thread is left that could ask the extender."""
     transport = HttpTransport(ExtenderConfiguration("http://extender.example:1", VERBS, timeout=0.02))
     ask = {
@@ -200,7 +200,7 @@ async def test_no_question_waits_for_a_name_server_that_hangs(name_server: threa
     await transport.close()
 
 
-async def test_no_bind_waits_for_a_name_server_that_hangs(name_server: threading.Event) -> None:
+async def test_binds_do_not_wait_for_a_hanging_name_server(name_server: threading.Event) -> None:
     transport = HttpTransport(ExtenderConfiguration("http://extender.example:1", VERBS, timeout=0.02))
     async with asyncio.timeout(5):
         binds = [transport.bind(BINDING, FENCE) for _ in range(BINDS + 2)]

@@ -40,7 +40,7 @@ def _raise(error: BaseException) -> Any:
 
 
 def _cancel() -> Any:
-    asyncio.current_task().cancel()  # type: ignore[union-attr]
+    asyncio.current_task().cancel()
 
 
 def _spin() -> None:
@@ -89,35 +89,35 @@ SCORES: dict[str, Callable[[], Any]] = {
 FILTERED: dict[str, Callable[[], Any]] = {
     "too-short": lambda: FilterResult.refusing(np.zeros(1, np.bool_), "no"),
     "numbers": lambda: FilterResult(np.ones(2), lambda: NodeReasons(np.ones(2), lambda code: ("no",))),
-    "passed-none": lambda: FilterResult(None, lambda: None),  # type: ignore[arg-type,return-value]
+    "passed-none": lambda: FilterResult(None, lambda: None),
 }
 EXPLAINED: dict[str, Callable[[], Any]] = {
     "explain-raises": lambda: FilterResult(np.zeros(2, np.bool_), lambda: sys.exit(1)),
-    "explain-none": lambda: FilterResult(np.zeros(2, np.bool_), lambda: None),  # type: ignore[arg-type,return-value]
+    "explain-none": lambda: FilterResult(np.zeros(2, np.bool_), lambda: None),
     "explain-short": lambda: FilterResult(
         np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(1, np.int64), lambda code: ("no",))
     ),
-    "reasons-none": lambda: FilterResult(np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda code: None)),  # type: ignore[arg-type,return-value]
+    "reasons-none": lambda: FilterResult(np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda code: None)),
     "reasons-text": lambda: FilterResult(
         np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda code: "no")
     ),
-    "reasons-hang": lambda: FilterResult(np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda _: _spin())),  # type: ignore[arg-type,return-value,func-returns-value]
+    "reasons-hang": lambda: FilterResult(np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda _: _spin())),
     "hopeless-raises": lambda: FilterResult(
         np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda code: ("no",)), lambda: _raise(SystemExit())
     ),
     "hopeless-none": lambda: FilterResult(
-        np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda code: ("no",)), lambda: None  # type: ignore[arg-type,return-value]
+        np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda code: ("no",)), lambda: None
     ),
 }  # fmt: skip
-EMPTY_STATUS: dict[str, Callable[[], Any]] = {"reason-none": lambda: Status(None)}  # type: ignore[arg-type]
+EMPTY_STATUS: dict[str, Callable[[], Any]] = {"reason-none": lambda: Status(None)}
 WAITS: dict[str, Callable[[], Any]] = {
     "wait-nan": lambda: Wait(float("nan")),
     "wait-negative": lambda: Wait(-1.0),
-    "wait-text": lambda: Wait("long"),  # type: ignore[arg-type]
+    "wait-text": lambda: Wait("long"),
 }
 NOMINATES: dict[str, Callable[[], Any]] = {
     "unknown-node": lambda: Nominated("nowhere"),
-    "node-number": lambda: Nominated(7),  # type: ignore[arg-type]
+    "node-number": lambda: Nominated(7),
 }
 COSTS: dict[str, Callable[[], Any]] = {"cost-nan": lambda: [Cost(float("nan"), 1, "labels")]}
 AWAITED: dict[str, Callable[[], Any]] = {"waits-for-ever": lambda: None, "cancels-itself": lambda: None}

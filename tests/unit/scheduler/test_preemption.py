@@ -36,7 +36,7 @@ def test_lower_priorities_only() -> None:
     assert chosen(cache) == ("b", ["less"])
 
 
-def test_no_more_victims_than_needed_and_the_important_stay() -> None:
+def test_preemption_takes_the_fewest_and_least_important_victims() -> None:
     placed = [low(f"p{i}", "a", cpu=1, priority=i) for i in range(4)]
     assert chosen(cache_of(node("a"), placed=placed), make_pod("high").req(cpu=2).priority(10)) == ("a", ["p1", "p0"])
 

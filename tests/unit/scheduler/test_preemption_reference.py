@@ -14,6 +14,7 @@ from pinnace.scheduler.cache.what_if import NodeWithPodsRemoved
 from pinnace.scheduler.framework import Diagnosis, Nominated, Status
 from pinnace.scheduler.preemption import NO_VICTIMS, NOT_HELPFUL, CandidateBounds, CandidateFinder
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.examples import examples
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, info
 from tests.unit.scheduler.preempting import Bench, budget
@@ -48,7 +49,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     return nodes, placed, budgets
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters(), pods("new"))
 def test_plain_rules(cluster: Cluster, new: PodBuilder) -> None:
     builders, placed, budgets = cluster
@@ -122,7 +123,7 @@ def _started(pod: Pod) -> float:
     return pod.status.startTime.seconds if pod.status.HasField("startTime") else float("inf")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(clusters(), pods("new"), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3)), max_size=6))
 def test_cached_victims_equal_computed_victims(cluster: Cluster, new: PodBuilder, changes: list[tuple[int, int]]) -> None:
     """Pods come, go, begin and are nominated between two pods that are alike."""
@@ -149,7 +150,7 @@ def test_cached_victims_equal_computed_victims(cluster: Cluster, new: PodBuilder
         assert candidates(known) == candidates(CandidateFinder(bounds))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(clusters(), pods("new"), st.sets(st.integers(0, 7)))
 def test_node_by_itself_is_judged_as_among_all(cluster: Cluster, new: PodBuilder, gone: set[int]) -> None:
     """With some of the pods thought away."""

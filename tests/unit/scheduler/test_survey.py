@@ -8,6 +8,7 @@ from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.explain.explain import plugin_scores, survey_nodes
 from pinnace.scheduler.framework import CycleState
 from tests.builders import NodeBuilder, PodBuilder
+from tests.examples import examples
 from tests.unit.scheduler.pods import cache_of, framework
 from tests.unit.scheduler.test_agreement import clusters, pods
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.slow
 FRAMEWORK = framework()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(clusters(), pods("new"))
 def test_survey_does_not_change_decisions(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: PodBuilder) -> None:
     builders, placed = cluster

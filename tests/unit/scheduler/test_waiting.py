@@ -69,7 +69,7 @@ def test_time_runs_out_for_the_plugin_that_has_not_allowed(world: World) -> None
     assert world.pods.next_due() is None
 
 
-def test_no_plugin_can_ask_for_more_than_the_limit(world: World) -> None:
+def test_permit_timeout_is_limited(world: World) -> None:
     world.pods.add_pod(A, "n", {"P": 1e9}, 0.0)
     assert world.pods.next_due() == MAX_TIMEOUT
 

@@ -103,7 +103,7 @@ def test_why_not_that_node_although_it_fits() -> None:
     assert "\nn1 is feasible and has the best score.\n" in why(make_pod("a").req(cpu=1), THREE, placed, node="n1")
 
 
-def test_no_nodes_at_all() -> None:
+def test_cluster_without_nodes_is_explained() -> None:
     assert why(make_pod("a").req(cpu=1, memory="1Gi"), []) == dedent("""\
         pod default/a is pending: no node is feasible.
         no nodes available to schedule pods

@@ -51,7 +51,7 @@ class TestNominated:
         ],
         ids=["less important", "being deleted", "another scheduler's", "bound elsewhere", "nowhere", "itself"],
     )
-    def test_no_room_is_kept(self, nominated: PodBuilder) -> None:
+    def test_nominated_pod_keeps_no_room(self, nominated: PodBuilder) -> None:
         assert explained(make_pod("small").req(cpu=2), THREE[:1], [nominated]).feasible == 1
 
     def test_spared_pods_count_in_no_score(self) -> None:

@@ -31,7 +31,7 @@ async def storage() -> MemoryStorage:
 
 
 async def listed(storage: MemoryStorage, **request: object) -> ListKeysResponse:
-    return await KeysService(storage).list(ListKeysRequest(**request), CALLER)  # type: ignore[arg-type]
+    return await KeysService(storage).list(ListKeysRequest(**request), CALLER)
 
 
 async def changes(stream: AsyncIterator[WatchKeysResponse]) -> list[KeyVersion]:
@@ -59,7 +59,7 @@ async def test_secrets_are_left_out(storage: MemoryStorage) -> None:
 
 
 async def test_watch_streams_later_changes_of_its_prefixes_without_secrets(storage: MemoryStorage) -> None:
-    async with aclosing(KeysService(storage).watch(WatchKeysRequest(prefixes=["/registry/secrets/"]), CALLER)) as stream:  # type: ignore[type-var]
+    async with aclosing(KeysService(storage).watch(WatchKeysRequest(prefixes=["/registry/secrets/"]), CALLER)) as stream:
         waiting = asyncio.ensure_future(changes(stream))
         await asyncio.sleep(0)
         page = await storage.page("/registry/")
@@ -73,7 +73,7 @@ async def test_watch_resumes_at_a_revision_and_reports_deletions(storage: Memory
     (pod,) = (await storage.page(POD)).items
     await storage.transact([Write(POD, None, pod.mod_revision)])
     request = WatchKeysRequest(prefixes=[POD], start_revision=pod.mod_revision)
-    async with aclosing(KeysService(storage).watch(request, CALLER)) as stream:  # type: ignore[type-var]
+    async with aclosing(KeysService(storage).watch(request, CALLER)) as stream:
         result = await changes(stream)
         while len(result) < 2:
             result += await changes(stream)
@@ -85,7 +85,7 @@ async def test_compacted_revision_is_out_of_range(storage: MemoryStorage) -> Non
     with pytest.raises(Rejected) as rejected:
         await listed(storage, revision=1)
     assert rejected.value.refusal.code is Code.OUT_OF_RANGE
-    async with aclosing(KeysService(storage).watch(WatchKeysRequest(start_revision=1), CALLER)) as stream:  # type: ignore[type-var]
+    async with aclosing(KeysService(storage).watch(WatchKeysRequest(start_revision=1), CALLER)) as stream:
         with pytest.raises(Rejected) as rejected:
             await changes(stream)
     assert rejected.value.refusal.code is Code.OUT_OF_RANGE
@@ -106,8 +106,8 @@ async def test_number_of_streams_is_bounded(storage: MemoryStorage) -> None:
             await anext(stream)
         with pytest.raises(Rejected, match="at most"):
             await anext(streams[-1])
-        await streams[0].aclose()  # type: ignore[attr-defined]
+        await streams[0].aclose()
         again = service.watch(WatchKeysRequest(start_revision=1), CALLER)
         await anext(again)
         for stream in (*streams[1:], again):
-            await stream.aclose()  # type: ignore[attr-defined]
+            await stream.aclose()

@@ -72,7 +72,7 @@ class Forgetful(MemoryStorage):
 
     writes = 0
 
-    async def transact(self, writes: list[Write]) -> Committed | CompareFailed:  # type: ignore[override]
+    async def transact(self, writes: list[Write]) -> Committed | CompareFailed:
         answer = await super().transact(writes)
         self.writes += 1
         if self.writes % 2:

@@ -265,7 +265,7 @@ class TestRefusals:
 
 class TestErrors:
     @pytest.mark.parametrize("faults", [[Fault.NOT_SENT], [OPENED, Fault.NOT_SENT]])
-    async def test_no_connection(self, faults: list[Fault]) -> None:
+    async def test_commit_fails_without_a_connection(self, faults: list[Fault]) -> None:
         async with committing(FaultyStorage(faults)) as committer:
             outcomes = await committer.commit_many(creates("a", "b"))
             assert all(isinstance(outcome, StorageUnavailable) for outcome in outcomes)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.apiserver.storage.committer import NOT_DONE, Answer, Committer, TransactionPipeline
 from pinnace.apiserver.storage.interface import Committed, Storage, StorageError, StorageUnavailable, Write
+from tests.examples import examples
 from tests.unit.storage.faults import Fault, FaultyStorage, JumpingClock
 from tests.unit.storage.history import Log, violations, write_at_random
 
@@ -56,7 +57,7 @@ async def run(rng: Random, faults: Sequence[Fault]) -> list[str]:
     return await violations(storage.inner, log)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from(FAULTS), max_size=40))
 def test_reported_outcomes_are_true(rng: Random, faults: list[Fault]) -> None:
     assert asyncio.run(run(rng, faults)) == []

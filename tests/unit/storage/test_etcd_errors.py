@@ -4,7 +4,7 @@ import grpc
 import pytest
 from grpc import StatusCode
 
-from pinnace.apiserver.storage.etcd.codec import MemberFailure, RevisionCompacted, classify
+from pinnace.apiserver.storage.etcd.codec import MemberFailure, RevisionCompacted, classify_error
 from pinnace.apiserver.storage.interface import LeaseNotFound, OutOfSpace, StorageError, TooLarge
 
 
@@ -22,7 +22,7 @@ def error(code: StatusCode, text: str) -> grpc.aio.AioRpcError:
     ],
 )
 def test_errors_of_requests_that_were_not_done(code: StatusCode, text: str) -> None:
-    assert classify(error(code, text)) is MemberFailure.NOT_DONE
+    assert classify_error(error(code, text)) is MemberFailure.NOT_DONE
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_errors_of_requests_that_were_not_done(code: StatusCode, text: str) -> N
     ],
 )
 def test_errors_of_requests_with_unknown_outcome(code: StatusCode, text: str) -> None:
-    assert classify(error(code, text)) is MemberFailure.LOST
+    assert classify_error(error(code, text)) is MemberFailure.LOST
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_errors_of_requests_with_unknown_outcome(code: StatusCode, text: str) ->
     ],
 )
 def test_errors_that_the_request_caused(code: StatusCode, text: str, kind: type[Exception]) -> None:
-    assert type(classify(error(code, text))) is kind
+    assert type(classify_error(error(code, text))) is kind

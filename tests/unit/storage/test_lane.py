@@ -207,7 +207,7 @@ class TestLostAnswers:
 
     @of_any_kind
     @pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_REQUEST])
-    async def test_no_answer_until_the_deadline(self, store: MemoryStorage, make: Making, fault: Fault) -> None:
+    async def test_lane_waits_for_an_answer_until_the_deadline(self, store: MemoryStorage, make: Making, fault: Fault) -> None:
         writes = await make(store)
         faulty = FaultyStorage([OPENED, fault, *[Fault.NOT_SENT] * 100], store)
         lane = lane_on(faulty)
@@ -360,7 +360,7 @@ class TestOutOfSpace:
         assert answer == Committed(await store.current_revision())
 
 
-def test_no_two_servers_have_a_key_in_common() -> None:
+def test_keys_of_servers_are_disjoint() -> None:
     def some(keys: Iterator[str]) -> set[str]:
         return {next(keys) for _ in range(10)}
 

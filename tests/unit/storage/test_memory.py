@@ -61,7 +61,7 @@ async def test_quiet_watch_gives_a_sign_of_life_by_the_clock() -> None:
 
 
 async def _first_changes(watch: object) -> list[KeyChange]:
-    async for batch in watch:  # type: ignore[attr-defined]
+    async for batch in watch:
         if batch.changes:
             return list(batch.changes)
     raise AssertionError("the watch ended")

@@ -72,13 +72,13 @@ async def test_denial_is_invalid_although_its_text_says_forbidden(server: Server
 
 @pytest.mark.parametrize(("reason", "code"), [("Forbidden", 403), ("RequestEntityTooLarge", 413), ("Invalid", 422)])
 async def test_reason_decides_code(server: Server, reason: str, code: int) -> None:
-    await install(server, validating({"expression": "false", "message": "no", "reason": reason}))  # type: ignore[arg-type]
+    await install(server, validating({"expression": "false", "message": "no", "reason": reason}))
     assert (await denial_of(server, config_map()))[0] == code
 
 
 async def test_message_expression_takes_precedence(server: Server) -> None:
     for text, shown in (("'not ' + object.metadata.name", "not a"), ("'a\\nb'", "plain"), ("string(1 / 0)", "plain")):
-        policy = validating({"expression": "false", "message": "plain", "messageExpression": text})  # type: ignore[arg-type]
+        policy = validating({"expression": "false", "message": "plain", "messageExpression": text})
         await install(server, policy)
         assert (await denial_of(server, config_map()))[1].endswith(f"denied request: {shown}")
         await server.call("ValidatingAdmissionPolicies/Delete", name="rules")
@@ -94,7 +94,7 @@ async def test_policy_without_binding_has_no_effect(server: Server) -> None:
 async def test_warn_and_audit_do_not_deny(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = dict[str, str]()
     monkeypatch.setattr("pinnace.apiserver.webhooks.evaluation.annotate", recorded.__setitem__)
-    await install(server, validating({"expression": "false", "message": "no"}), validationActions=["Warn", "Audit"])  # type: ignore[arg-type]
+    await install(server, validating({"expression": "false", "message": "no"}), validationActions=["Warn", "Audit"])
     await server.create(config_map())
     assert server.warnings == ["Validation failed for ValidatingAdmissionPolicy 'rules' with binding 'bound': no"]
     (failure,) = json.loads(recorded["validation.policy.admission.k8s.io/validation_failure"])
@@ -162,7 +162,7 @@ async def test_exclusions_take_precedence(server: Server) -> None:
 
 async def test_parameters_come_from_named_or_selected_objects(server: Server) -> None:
     form = PARAM | {"data": {"most": "2"}}
-    form["metadata"] = dict(PARAM["metadata"]) | {"labels": {"limits": "yes"}}  # type: ignore[call-overload]
+    form["metadata"] = dict(PARAM["metadata"]) | {"labels": {"limits": "yes"}}
     await server.create(form)
     kind = {"apiVersion": "v1", "kind": "ConfigMap"}
     policy = validating("size(object.data) <= int(params.data.most)", paramKind=kind)
@@ -283,7 +283,7 @@ def test_annotations_belong_to_call() -> None:
     calls.begin_call()
     audit.annotate("a", "1")
     audit.annotate("a", "2")
-    calls.record(User("u"), [AuditEvent(action=Any, namespace="", name="")])  # type: ignore[arg-type]
+    calls.record(User("u"), [AuditEvent(action=Any, namespace="", name="")])
     calls.begin_call()
-    calls.record(User("u"), [AuditEvent(action=Any, namespace="", name="")])  # type: ignore[arg-type]
+    calls.record(User("u"), [AuditEvent(action=Any, namespace="", name="")])
     assert lines == [{"a": "1"}, {}]

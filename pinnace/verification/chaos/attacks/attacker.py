@@ -91,12 +91,12 @@ def main(gateway: str, folder: Path, attack: str, limit: float) -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     sys.exit(
         process.run_component(
-            lambda stop: _attack(stop, gateway, folder, ATTACKS[attack], limit), new_loop=uvloop.new_event_loop
+            lambda stop: _run_attack(stop, gateway, folder, ATTACKS[attack], limit), new_loop=uvloop.new_event_loop
         )
     )
 
 
-async def _attack(stop: asyncio.Event, gateway: str, folder: Path, attack: Attack, limit: float) -> None:
+async def _run_attack(stop: asyncio.Event, gateway: str, folder: Path, attack: Attack, limit: float) -> None:
     target = AttackTarget(gateway, create_tls_contexts(folder))
     stopping = asyncio.create_task(stop.wait())
     click.echo(READY)

@@ -51,20 +51,20 @@ class Attack:
     count: int = 1
 
 
-def _fields(size: int, line: str) -> str:
+def _numbered_lines(size: int, line: str) -> str:
     """Return this many bytes of lines with distinct numbers."""
     return "".join(line.format(number) for number in range(size // len(line.format(100_000))))
 
 
 def pod_json(size: int) -> bytes:
     """Return a pod in JSON with so many labels that it has about this many bytes."""
-    labels = _fields(size, '"label-{:06d}":"value",')[:-1]
+    labels = _numbered_lines(size, '"label-{:06d}":"value",')[:-1]
     return f'{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"large","labels":{{{labels}}}}}}}'.encode()
 
 
 def pod_yaml(size: int) -> bytes:
     """Return the same in YAML."""
-    labels = _fields(size, "    label-{:06d}: value\n")
+    labels = _numbered_lines(size, "    label-{:06d}: value\n")
     return f"apiVersion: v1\nkind: Pod\nmetadata:\n  name: large\n  labels:\n{labels}".encode()
 
 

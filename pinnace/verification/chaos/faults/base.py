@@ -10,6 +10,8 @@ from typing import Protocol
 from pinnace.cluster.spec import ClusterSpec
 from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest
 
+Targets = Callable[[ClusterSpec], Sequence[str]]
+
 
 class FaultArea(StrEnum):
     """The part of the cluster that a fault impairs. At most one fault per area is active, so that components with three
@@ -64,6 +66,17 @@ class InjectedFault(Protocol):
     async def undo(self) -> None: ...
 
 
+class ProcessFault:
+    """The base class of faults of one process. `_name`: the process, after `inject`; empty before."""
+
+    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        super().__init__()
+        self._under_test = under_test
+        self._target = target
+        self._name = ""
+        self.details = ""
+
+
 class MeasuringFault:
     """The base class of faults that read values from their targets. `readings` is complete after `undo`."""
 
@@ -74,7 +87,6 @@ class MeasuringFault:
         self.readings.append(FaultReading(time.monotonic(), target, what, value, least, most))
 
 
-Targets = Callable[[ClusterSpec], Sequence[str]]
 MakeFault = Callable[[ClusterUnderTest, str, random.Random], InjectedFault]
 
 

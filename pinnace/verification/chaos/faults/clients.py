@@ -61,6 +61,9 @@ ITEMS = (9_900, 4_900, 3_300, 2_400, 1_600, 1_000, 500, 100)
 REFUSED_WITHIN = 30.0
 """Seconds within which an API server of another cluster must start, read etcd, and exit."""
 POLL = 0.05
+_numbers = count()
+_accepted: dict[str, int] = {}
+"""The number of items of accepted hostile pods, by kind."""
 
 
 class StuckWatchers:
@@ -189,11 +192,6 @@ class CallFloodFault(MeasuringFault):
             return plan.argv[plan.argv.index(TOKEN_LISTEN) + 1], TlsFiles(folder / "ca.crt")
         PkiFolder(folder).provide([CertificateSpec(STRANGER, Subject(STRANGER))], datetime.now(UTC))
         return plan.address, certificates.component_files(folder, STRANGER)
-
-
-_numbers = count()
-_accepted: dict[str, int] = {}
-"""The number of items of accepted hostile pods, by kind."""
 
 
 class _PodFault:

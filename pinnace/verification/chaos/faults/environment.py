@@ -22,7 +22,7 @@ from pinnace.pki.authority import LIFETIME
 from pinnace.pki.folder import CLUSTER_CA, ETCD_CA, AuthoritySpec, PkiFolder
 from pinnace.verification.bench import BenchError, usage
 from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
-from pinnace.verification.chaos.faults.base import MeasuringFault
+from pinnace.verification.chaos.faults.base import MeasuringFault, ProcessFault
 from pinnace.verification.chaos.host import WallClocks
 
 FULL = Path("/dev/full")
@@ -124,15 +124,8 @@ class LittleMemory(_ResourceLimit):
         return f"{limit // MB} MB of address space"
 
 
-class _RestartWithArguments(MeasuringFault):
+class _RestartWithArguments(ProcessFault, MeasuringFault):
     """A process that is restarted with other options, and restored at the end. It must become ready nevertheless."""
-
-    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        super().__init__()
-        self._under_test = under_test
-        self._target = target
-        self._name = ""
-        self.details = ""
 
     async def inject(self) -> None:
         self._name = self.details = await self._under_test.resolve_target(self._target)
@@ -184,8 +177,8 @@ class LogRotation:
         kubelets = [record.name for record in self._under_test.cluster.state.processes_of(KUBELET)]
         names = [pki.APISERVER, pki.ADMIN, pki.KUBELET_CLIENT, SCHEDULER_CERTIFICATE, CONTROLLERS, *kubelets]
         of_etcd = [pki.ETCD_SERVER, pki.ETCD_PEER, pki.ETCD_CLIENT]
-        await _reissue(self._under_test, CLUSTER_CA, names)
-        await _reissue(self._under_test, ETCD_CA, of_etcd)
+        await _reissue_certificates(self._under_test, CLUSTER_CA, names)
+        await _reissue_certificates(self._under_test, ETCD_CA, of_etcd)
         self.details = f"{len(names) + len(of_etcd)} certificates"
         await self._under_test.links.reset(self._under_test.links.all_links)
 
@@ -214,14 +207,14 @@ class ExpiredCertificates:
 
     async def inject(self) -> None:
         self._replaced = True
-        await _reissue(self._under_test, self._resolve_served_files.ca, [self._resolve_served_files.name], SOON)
+        await _reissue_certificates(self._under_test, self._resolve_served_files.ca, [self._resolve_served_files.name], SOON)
         await self._under_test.links.reset(self._resolve_served_files.links)
         await asyncio.sleep(SOON.total_seconds())
         await self._under_test.links.reset(self._resolve_served_files.links)
 
     async def undo(self) -> None:
         if self._replaced:
-            await _reissue(self._under_test, self._resolve_served_files.ca, [self._resolve_served_files.name])
+            await _reissue_certificates(self._under_test, self._resolve_served_files.ca, [self._resolve_served_files.name])
             self._replaced = False
 
 
@@ -238,7 +231,7 @@ def _resolve_served_files(under_test: ClusterUnderTest, target: str) -> _ServedF
     return _ServedFiles(CLUSTER_CA, target, links(target, APISERVER))
 
 
-async def _reissue(
+async def _reissue_certificates(
     under_test: ClusterUnderTest, ca: AuthoritySpec, names: Sequence[str], lifetime: timedelta = LIFETIME
 ) -> None:
     folder = PkiFolder(pki_folder(under_test.cluster.spec.data_dir), ca)

@@ -16,6 +16,7 @@ from pinnace.cluster.processes import PortAllocator
 from pinnace.cluster.spec import ProcessPlan
 from pinnace.cluster.view import probe_readiness
 from pinnace.verification.chaos.cluster_under_test import ClusterUnderTest, NotPossible
+from pinnace.verification.chaos.faults.base import ProcessFault
 
 RUN_LOG = "--run-log"
 HTTP = "--http"
@@ -29,16 +30,10 @@ DIRECTIONS = (BOTH, REQUESTS, ANSWERS)
 SHORTEST_DELAY, LONGEST_DELAY = 0.02, 0.4
 
 
-class Kill:
+class Kill(ProcessFault):
     """kill -9. The process is restarted at the end."""
 
     number = signal.SIGKILL
-
-    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._under_test = under_test
-        self._target = target
-        self._name = ""
-        self.details = ""
 
     async def inject(self) -> None:
         self._name = self.details = await self._under_test.resolve_target(self._target)
@@ -64,14 +59,8 @@ class RollingRestart(Terminate):
         await self._under_test.wait_until_ready(self._name)
 
 
-class Freeze:
+class Freeze(ProcessFault):
     """SIGSTOP, and SIGCONT at the end. Connections stay open, and messages to the process are queued."""
-
-    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        self._under_test = under_test
-        self._target = target
-        self._name = ""
-        self.details = ""
 
     async def inject(self) -> None:
         self._name = self.details = await self._under_test.resolve_target(self._target)
@@ -100,10 +89,10 @@ class DuplicateProcess:
                 *dying_with_parent(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         self.details = f"pid {self._process.pid}"
-        await self._ready(self._process, replace(plan, http=argv[argv.index(HTTP) + 1]))
+        await self._wait_until_ready(self._process, replace(plan, http=argv[argv.index(HTTP) + 1]))
 
-    async def _ready(self, process: asyncio.subprocess.Process, plan: ProcessPlan) -> None:
-        """Wait until the process runs the nodes. Returns after TWIN_TIMEOUT, because other faults may prevent this."""
+    async def _wait_until_ready(self, process: asyncio.subprocess.Process, plan: ProcessPlan) -> None:
+        """Wait until the process runs the nodes. Return after TWIN_TIMEOUT, because other faults may prevent this."""
         deadline = time.monotonic() + TWIN_TIMEOUT
         while process.returncode is None and await probe_readiness(plan):
             if time.monotonic() > deadline:

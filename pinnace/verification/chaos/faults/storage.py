@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pinnace.cluster.links import HelperError
 from pinnace.verification.chaos.cluster_under_test import ETCD_FOLLOWER, ClusterUnderTest, NotPossible
-from pinnace.verification.chaos.faults.base import MeasuringFault
+from pinnace.verification.chaos.faults.base import MeasuringFault, ProcessFault
 
 JOIN_TIMEOUT = 30.0
 """Seconds within which a removed member must have rejoined. etcd refuses for about 5 s after members were disconnected."""
@@ -100,15 +100,8 @@ class FullEtcdDisk(MeasuringFault):
                 self.details += f"; {member} ended"
 
 
-class ReplaceMember(MeasuringFault):
+class ReplaceMember(ProcessFault, MeasuringFault):
     """A member is removed from etcd, and added again at the end without its data, which it receives from the other members."""
-
-    def __init__(self, under_test: ClusterUnderTest, target: str, rng: random.Random) -> None:
-        super().__init__()
-        self._under_test = under_test
-        self._target = target
-        self._name = ""
-        self.details = ""
 
     async def inject(self) -> None:
         name = self.details = await self._under_test.resolve_target(self._target)

@@ -68,7 +68,7 @@ class BurstWriter:
         await self.delete_pods()
 
     async def create_bursts(self, calls: int) -> None:
-        """Send this number of concurrent calls with BURST pods each. Returns when they are acknowledged or have failed."""
+        """Send this number of concurrent calls with BURST pods each. Return when they are acknowledged or have failed."""
         await asyncio.gather(*(self._create(BURST) for _ in range(calls)))
 
     async def delete_pods(self) -> None:

@@ -87,10 +87,10 @@ class _LeaderFailover(Scenario):
         gap = bound - self._hit if bound else float("inf")
         return [
             ScenarioExpectation(gap <= self.limit, "from the fault to the next leader's first bind", format_milliseconds(gap)),
-            ScenarioExpectation(self._refused > 0, "binds of the old leader rejected by the fence", self._counts()),
+            ScenarioExpectation(self._refused > 0, "binds of the old leader rejected by the fence", self._show_counts()),
         ]
 
-    def _counts(self) -> str:
+    def _show_counts(self) -> str:
         there = f"; {self._refused_there:,} counted by the API servers" if self._refused_there else ""
         return f"{self._refused:,}{there}"
 

@@ -64,6 +64,6 @@ def test_answer_of_another_shape(answer: Any, message: str) -> None:
     assert failure(json.dumps(answer).encode()) == (BUG + message, ExitCode.SERVER)
 
 
-def test_no_answer() -> None:
+def test_missing_answer_is_reported() -> None:
     assert failure(b"", b"Traceback:\n  ...\nMemoryError\n") == (f"{BUG}MemoryError", ExitCode.SERVER)
     assert failure(b"") == (f"{BUG}no output", ExitCode.SERVER)

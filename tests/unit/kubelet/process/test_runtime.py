@@ -184,7 +184,7 @@ async def test_exit_code_of_a_signal_is_128_plus_its_number(scene: Scene) -> Non
     assert view.exit.code == 128 + signal.SIGSEGV
 
 
-async def test_no_process_of_a_container_survives_it(scene: Scene) -> None:
+async def test_processes_of_a_container_end_with_it(scene: Scene) -> None:
     """This includes a daemon in a separate session."""
     scene.run(shell("setsid sh -c 'echo daemon $$$$; exec sleep 1000' & while ! [ -e go ]; do sleep 0.02; done; exit 0"))
     await eventually(lambda: bool(scene.log()))

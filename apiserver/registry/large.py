@@ -1,14 +1,13 @@
-"""Computation of large definitions and custom objects in a thread, so that they do not hold the event loop.
+"""Computation of large objects in a thread, so that they do not hold the event loop.
 
-    service: large request --thread: warm--> strategy with the same arguments --remembers--> results
-             '--event loop: admission, compare-and-swap--> strategy --looks up------------> results
+    create:           thread: defaults, violations --remembered--> event loop: admission looks them up
+    update, patch:    thread: patch or apply, defaults, violations, owners of fields --> event loop: admission, write
 
-Results are remembered by the bytes that they depend on. A write that finds none, for example after a concurrent change,
-computes them on the event loop.
+Results of the slowest functions are remembered by the bytes that they depend on, because admission may need them again after a
+webhook or a refresh.
 """
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -18,7 +17,6 @@ LARGE = 32 << 10
 REMEMBERED = 16
 """The maximum number of results of one function."""
 R = TypeVar("R")
-log = logging.getLogger(__name__)
 
 
 class RecentResults(Generic[R]):
@@ -39,11 +37,6 @@ class RecentResults(Generic[R]):
         return result
 
 
-async def warm(size: int, compute: Callable[[], object]) -> None:
-    """Call a function in a thread if its arguments are large. Errors are left to the write itself."""
-    if size < LARGE:
-        return
-    try:
-        await asyncio.to_thread(compute)
-    except Exception as error:
-        log.debug("a large object cannot be computed in advance: %r", error)
+async def compute(size: int, function: Callable[[], R]) -> R:
+    """Call a pure function of arguments of this size in bytes, in a thread if they are large. Raises what it raises."""
+    return function() if size < LARGE else await asyncio.to_thread(function)

@@ -32,6 +32,8 @@ _NAMES = {
     "EXTERNAL-IP": "External-IP",
     "CLUSTER-IP": "Cluster-IP",
     "OS-IMAGE": "OS-Image",
+    "MINPODS": "MinPods",
+    "MAXPODS": "MaxPods",
     "PARAMKIND": "ParamKind",
     "PARAMREF": "ParamRef",
     "POLICYNAME": "PolicyName",
@@ -70,6 +72,7 @@ _NUMBERS: Mapping[str, Collection[str]] = {
     "configmaps": ("DATA",),
     "deployments": ("UP-TO-DATE", "AVAILABLE"),
     "events": ("COUNT",),
+    "horizontalpodautoscalers": ("MAXPODS", "REPLICAS"),
     "secrets": ("DATA",),
 }
 """Columns whose cells are numbers, by plural. Kubernetes declares some of them as strings."""

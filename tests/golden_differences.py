@@ -53,6 +53,7 @@ _KINDS_GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
         "Kubernetes shows Go structures; the API server shows the fields",
         {"pdb invalid: both": ("body.details.causes[0].message", "body.message")},
     ),
+    ("the recording replaces 1500m by AGE", {"hpa: all metrics": ("body.spec.metrics[1].pods.target.averageValue",)}),
 )
 KINDS_ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
     name: (paths, reason) for reason, requests in _KINDS_GROUPS for name, paths in requests.items()
@@ -60,6 +61,5 @@ KINDS_ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
 UNSERVED: Mapping[str, str] = {
     "ds": "DaemonSets are not served",
     "cronjob": "CronJobs are not served",
-    "hpa": "HorizontalPodAutoscalers are not served",
 }
 """The beginnings of the names of requests about what is not served yet, with the reasons."""

@@ -110,6 +110,7 @@ class Kind:
 
 
 KINDS = (
+    Kind("APIServices", "APIService", "apiregistration_v1", "Versions of API groups", CLUSTER, status=True),
     Kind(
         "ClusterRoleBindings",
         "ClusterRoleBinding",
@@ -163,6 +164,8 @@ KINDS = (
         NAMESPACED,
         notes={"Update": "addressType is immutable."},
     ),
+    Kind("Endpoints", "Endpoints", "core_v1", "Endpoints of services", NAMESPACED),
+    Kind("HorizontalPodAutoscalers", "HorizontalPodAutoscaler", "autoscaling_v2", "Autoscalers", NAMESPACED, status=True),
     Kind(
         "IngressClasses",
         "IngressClass",

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef
 from pinnace.api.resources import (
     ALL,
+    API_SERVICES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     COLLECTED,
@@ -40,8 +41,10 @@ from pinnace.api.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
+    ENDPOINTS,
     EVENTS,
     EVENTS_V1,
+    HORIZONTAL_POD_AUTOSCALERS,
     INGRESSES,
     JOBS,
     LEASES,
@@ -121,15 +124,15 @@ _READ_BY_SCHEDULER = (
 """Resources that the scheduler reads, other than pods."""
 _EDITABLE = (
     PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
-    SERVICE_ACCOUNTS, INGRESSES, NETWORK_POLICIES, STATEFUL_SETS,
+    SERVICE_ACCOUNTS, INGRESSES, NETWORK_POLICIES, HORIZONTAL_POD_AUTOSCALERS, STATEFUL_SETS,
 )  # fmt: skip
-_VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES, CONTROLLER_REVISIONS)
+_VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES, ENDPOINTS, CONTROLLER_REVISIONS)
 """Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
 _SCALABLE = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
 _ALL_BUT_SECRETS = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
 _STATUS_OF_CONTROLLERS = (
-    PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
-    REPLICA_SETS, JOBS, STATEFUL_SETS,
+    NAMESPACES, PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
+    REPLICA_SETS, JOBS, HORIZONTAL_POD_AUTOSCALERS, API_SERVICES, STATEFUL_SETS,
 )  # fmt: skip
 """Resources whose status controllers write."""
 _READ_METRICS = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
@@ -647,12 +650,16 @@ def _controllers_rules() -> list[PolicyRule]:
                 CONTROLLER_REVISIONS,
                 PERSISTENT_VOLUME_CLAIMS,
                 ENDPOINT_SLICES,
+                ENDPOINTS,
                 SERVICE_ACCOUNTS,
                 CONFIG_MAPS,
+                API_SERVICES,
             ),
         ),
         *_build_rules(("update", "patch"), _STATUS_OF_CONTROLLERS, "status"),
         *_build_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
+        PolicyRule(verbs=["get", "update"], apiGroups=[WILDCARD], resources=["*/scale"]),  # of the targets of autoscalers
+        _READ_METRICS,
         _elections_rule("get", "campaign", of=CONTROLLERS_ELECTION),
         _elections_rule("list"),
     ]

@@ -33,7 +33,7 @@ from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.merge import Key, key_of
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.api.resources import ALL, EVENTS_V1, CustomResource, Object, Resource
+from pinnace.api.resources import ALL, EVENTS_V1, HORIZONTAL_POD_AUTOSCALERS_V1, CustomResource, Object, Resource
 from pinnace.api.scalars import SCALARS, Scalar, kind_of, primitive_reader, write_primitive, zero_primitive
 
 INLINED = frozenset(
@@ -86,7 +86,20 @@ SHOWN_WHEN_ZERO = {
     "pinnace.apps.v1.ReplicaSetStatus": ("replicas",),
     "pinnace.apps.v1.StatefulSetStatus": ("replicas", "availableReplicas"),
     "pinnace.apps.v1.ControllerRevision": ("revision",),
+    "pinnace.apiregistration.v1.APIServiceSpec": ("groupPriorityMinimum", "versionPriority"),
     "pinnace.autoscaling.v1.ScaleStatus": ("replicas",),
+    **{
+        f"pinnace.autoscaling.{version}.{name}": fields
+        for version in ("v1", "v2")
+        for name, fields in (
+            ("CrossVersionObjectReference", ("kind", "name")),
+            ("HorizontalPodAutoscalerSpec", ("maxReplicas",)),
+        )
+    },
+    "pinnace.autoscaling.v1.HorizontalPodAutoscalerStatus": ("currentReplicas", "desiredReplicas"),
+    "pinnace.autoscaling.v2.HorizontalPodAutoscalerStatus": ("desiredReplicas",),
+    "pinnace.autoscaling.v2.MetricSpec": ("type",),
+    "pinnace.autoscaling.v2.MetricStatus": ("type",),
     "pinnace.scheduling.v1.PriorityClass": ("value",),
     "pinnace.meta.v1.Condition": ("reason", "message"),
     "pinnace.core.v1.AttachedVolume": ("devicePath",),
@@ -109,7 +122,7 @@ SHOWN_WHEN_ZERO = {
     "pinnace.core.v1.Sysctl": ("value",),
 }
 """Fields that Kubernetes serializes even if they are zero."""
-_KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in (*ALL, EVENTS_V1)}
+_KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in (*ALL, EVENTS_V1, HORIZONTAL_POD_AUTOSCALERS_V1)}
 _SECRET = "pinnace.core.v1.Secret"
 _FIRST = {"apiVersion": 0, "kind": 1, "metadata": 2}
 _REQUIRED = "Required."

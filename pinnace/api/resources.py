@@ -14,7 +14,12 @@ from google.protobuf.message import Message
 from pinnace.api import (
     admissionregistration_v1_pb2,
     apiextensions_v1_pb2,
+    apiregistration_v1_pb2,
+    apiservices_pb2,
     apps_v1_pb2,
+    autoscaling_v1_pb2,
+    autoscaling_v1_service_pb2,
+    autoscaling_v2_pb2,
     batch_v1_pb2,
     clusterrolebindings_pb2,
     clusterroles_pb2,
@@ -27,10 +32,12 @@ from pinnace.api import (
     customresourcedefinitions_pb2,
     deployments_pb2,
     discovery_v1_pb2,
+    endpoints_pb2,
     endpointslices_pb2,
     events_pb2,
     events_v1_pb2,
     events_v1_service_pb2,
+    horizontalpodautoscalers_pb2,
     ingressclasses_pb2,
     ingresses_pb2,
     ipaddresses_pb2,
@@ -102,7 +109,6 @@ NODE_LEASE_NAMESPACE = "kube-node-lease"
 SYSTEM_NAMESPACE = "kube-system"
 _DEPLOYMENT = "a Deployment keeps pods running"
 _CERTIFICATES = "users are identified by certificates: `pinnace pki DIR --user NAME`; bind roles to users and groups"
-_KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
 _CLAIMS = "request storage with a PersistentVolumeClaim and a StorageClass; see docs/workloads.md"
 _DEVICES = "extended resources of nodes, such as example.com/gpu, are requested like cpu"
 
@@ -380,6 +386,23 @@ ENDPOINT_SLICES = Resource(
     "endpointslices", "EndpointSlice", "discovery.k8s.io/v1", discovery_v1_pb2.EndpointSlice,
     "pinnace.v1.EndpointSlices", endpointslices_pb2, namespaced=True,
 )  # fmt: skip
+ENDPOINTS = Resource(
+    "endpoints", "Endpoints", "v1", core_v1_pb2.Endpoints, "pinnace.v1.Endpoints", endpoints_pb2,
+    namespaced=True, short_names=("ep",),
+)  # fmt: skip
+HORIZONTAL_POD_AUTOSCALERS = Resource(
+    "horizontalpodautoscalers", "HorizontalPodAutoscaler", "autoscaling/v2", autoscaling_v2_pb2.HorizontalPodAutoscaler,
+    "pinnace.v1.HorizontalPodAutoscalers", horizontalpodautoscalers_pb2, namespaced=True, short_names=("hpa",),
+)  # fmt: skip
+HORIZONTAL_POD_AUTOSCALERS_V1 = Resource(
+    "horizontalpodautoscalers", "HorizontalPodAutoscaler", "autoscaling/v1", autoscaling_v1_pb2.HorizontalPodAutoscaler,
+    "pinnace.autoscaling.v1.HorizontalPodAutoscalersV1", autoscaling_v1_service_pb2, namespaced=True, short_names=("hpa",),
+)  # fmt: skip
+"""HORIZONTAL_POD_AUTOSCALERS in another API version (pinnace.api.conversion)."""
+API_SERVICES = Resource(
+    "apiservices", "APIService", "apiregistration.k8s.io/v1", apiregistration_v1_pb2.APIService, "pinnace.v1.APIServices",
+    apiservices_pb2, namespaced=False,
+)  # fmt: skip
 CONFIG_MAPS = Resource(
     "configmaps", "ConfigMap", "v1", core_v1_pb2.ConfigMap, "pinnace.v1.ConfigMaps", configmaps_pb2,
     namespaced=True, short_names=("cm",),
@@ -478,6 +501,9 @@ ALL: tuple[Resource[Any], ...] = (
     JOBS,
     CONTROLLER_REVISIONS,
     ENDPOINT_SLICES,
+    ENDPOINTS,
+    HORIZONTAL_POD_AUTOSCALERS,
+    API_SERVICES,
     CONFIG_MAPS,
     SECRETS,
     SERVICE_ACCOUNTS,
@@ -573,7 +599,6 @@ class Absent:
 
 
 ABSENT = (
-    Absent("APIService", "APIServices", _KINDS),
     Absent("CertificateSigningRequest", "CertificateSigningRequests", _CERTIFICATES, ("csr",)),
     Absent(
         "ComponentStatus",
@@ -588,9 +613,7 @@ ABSENT = (
         "DaemonSet", "DaemonSets", f"{_DEPLOYMENT}; one for each node with podAntiAffinity on kubernetes.io/hostname", ("ds",)
     ),
     Absent("DeviceClass", "DeviceClasses", _DEVICES),
-    Absent("Endpoints", "Endpoints", "`pinnace get endpointslices` shows the addresses of the pods of services", ("ep",)),
     Absent("FlowSchema", "FlowSchemas", "flow control is the API servers' own"),
-    Absent("HorizontalPodAutoscaler", "HorizontalPodAutoscalers", "`pinnace scale deployment/NAME --replicas N`", ("hpa",)),
     Absent("PodTemplate", "PodTemplates", "a Deployment or a Job has the template of its pods in its spec"),
     Absent("PriorityLevelConfiguration", "PriorityLevelConfigurations", "flow control is the API servers' own"),
     Absent("ReplicationController", "ReplicationControllers", _DEPLOYMENT, ("rc",)),

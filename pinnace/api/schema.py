@@ -33,7 +33,12 @@ from pinnace.api.runtime_v1_pb2 import RawExtension
 from pinnace.api.scalars import SCALARS, zero_primitive
 
 META_PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
-_APIEXTENSIONS_PACKAGE = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
+_PACKAGES: Mapping[str, str] = {
+    "apiextensions.v1": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1",
+    "apiregistration.v1": "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1",
+    "meta.v1": META_PACKAGE,
+}
+"""The packages that are not "io.k8s.api.<package>"."""
 _FILE = Path(__file__).with_name("schema_extensions.json")
 _LIST_TYPE, _LIST_KEYS, _MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"
 _ATOMIC = "atomic"
@@ -44,6 +49,8 @@ _STRUCTS = frozenset({"metadata", "spec", "status"})
 _MORE_STRUCTS: Mapping[str, tuple[str, ...]] = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionSpec": ("names",),
     "pinnace.apps.v1.StatefulSetSpec": ("updateStrategy",),
+    "pinnace.autoscaling.v1.HorizontalPodAutoscalerSpec": ("scaleTargetRef",),
+    "pinnace.autoscaling.v2.HorizontalPodAutoscalerSpec": ("scaleTargetRef",),
     "pinnace.networking.v1.NetworkPolicySpec": ("podSelector",),
 }
 """The same, by message."""
@@ -170,9 +177,7 @@ def load_extensions() -> Mapping[str, Any]:
 def schema_name(descriptor: Descriptor) -> str:
     """Return the name of a message in Kubernetes' OpenAPI: "io.k8s.api.core.v1.Pod" for pinnace.core.v1.Pod."""
     package, _, name = descriptor.full_name.removeprefix("pinnace.").rpartition(".")
-    if package == "apiextensions.v1":
-        return f"{_APIEXTENSIONS_PACKAGE}.{name}"
-    return f"{META_PACKAGE}.{name}" if package == "meta.v1" else f"io.k8s.api.{package}.{name}"
+    return f"{_PACKAGES.get(package, f'io.k8s.api.{package}')}.{name}"
 
 
 @cache

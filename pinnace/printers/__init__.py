@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinnace.api import resources
-from pinnace.printers import admission, cluster, networking, storage, workloads
+from pinnace.printers import admission, autoscaling, cluster, networking, storage, workloads
 from pinnace.printers.columns import Columns
 
 COLUMNS: Mapping[str, Columns[Any]] = {
@@ -36,6 +36,9 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.JOBS.plural: workloads.JOBS,
     resources.CONTROLLER_REVISIONS.plural: workloads.CONTROLLER_REVISIONS,
     resources.ENDPOINT_SLICES.plural: networking.ENDPOINT_SLICES,
+    resources.API_SERVICES.plural: cluster.API_SERVICES,
+    resources.ENDPOINTS.plural: networking.ENDPOINTS,
+    resources.HORIZONTAL_POD_AUTOSCALERS.plural: autoscaling.HORIZONTAL_POD_AUTOSCALERS,
     resources.CONFIG_MAPS.plural: cluster.CONFIG_MAPS,
     resources.SECRETS.plural: cluster.SECRETS,
     resources.SERVICE_ACCOUNTS.plural: cluster.SERVICE_ACCOUNTS,

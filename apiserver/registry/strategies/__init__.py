@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pinnace.api.resources import (
+    API_SERVICES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,
@@ -13,7 +14,9 @@ from pinnace.api.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
+    ENDPOINTS,
     EVENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
     INGRESS_CLASSES,
     INGRESSES,
     IP_ADDRESSES,
@@ -51,6 +54,7 @@ from pinnace.apiserver.registry.strategies.admission import (
     ValidatingAdmissionPolicyStrategy,
     WebhookConfigurationStrategy,
 )
+from pinnace.apiserver.registry.strategies.autoscaling import HorizontalPodAutoscalerStrategy
 from pinnace.apiserver.registry.strategies.cluster import (
     EventStrategy,
     LeaseStrategy,
@@ -60,6 +64,7 @@ from pinnace.apiserver.registry.strategies.cluster import (
 )
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
 from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
+from pinnace.apiserver.registry.strategies.endpoints import EndpointsStrategy
 from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
 from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.apiserver.registry.strategies.policy import (
@@ -69,6 +74,7 @@ from pinnace.apiserver.registry.strategies.policy import (
     ResourceQuotaStrategy,
 )
 from pinnace.apiserver.registry.strategies.rbac import RoleBindingStrategy, RoleStrategy
+from pinnace.apiserver.registry.strategies.registration import APIServiceStrategy
 from pinnace.apiserver.registry.strategies.services import (
     EndpointSliceStrategy,
     IPAddressStrategy,
@@ -110,6 +116,9 @@ _ALL: Sequence[Strategy[Any]] = (
     JobStrategy(JOBS),
     ControllerRevisionStrategy(CONTROLLER_REVISIONS),
     EndpointSliceStrategy(ENDPOINT_SLICES),
+    EndpointsStrategy(ENDPOINTS),
+    HorizontalPodAutoscalerStrategy(HORIZONTAL_POD_AUTOSCALERS),
+    APIServiceStrategy(API_SERVICES),
     ConfigMapStrategy(CONFIG_MAPS),
     SecretStrategy(SECRETS),
     ServiceAccountStrategy(SERVICE_ACCOUNTS),

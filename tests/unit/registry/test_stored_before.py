@@ -159,6 +159,18 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: obj.scheduling.tolerations.add(key="a b"),
         lambda obj: obj.scheduling.nodeSelector.update(zone="a"),
     ),
+    "apiservices": (
+        lambda obj: setattr(obj.spec, "versionPriority", 0),
+        lambda obj: setattr(obj.spec, "groupPriorityMinimum", 7),
+    ),
+    "endpoints": (
+        lambda obj: obj.subsets.add(),
+        lambda obj: obj.subsets.add().addresses.add(ip="10.0.0.9"),
+    ),
+    "horizontalpodautoscalers": (
+        lambda obj: obj.spec.metrics.add(type="Spoilt"),
+        lambda obj: setattr(obj.spec, "maxReplicas", 11),
+    ),
     "networkpolicies": (
         lambda obj: obj.spec.ingress[0].ports.add(protocol="SPOILT"),
         lambda obj: obj.spec.ingress.add(),
@@ -222,6 +234,14 @@ STATUSES: Mapping[str, tuple[Change, Change]] = {
     "validatingadmissionpolicies": (
         lambda obj: obj.status.conditions.add(type="Ready", status="Spoilt"),
         lambda obj: setattr(obj.status, "observedGeneration", 5),
+    ),
+    "apiservices": (
+        lambda obj: obj.status.conditions.add(type="Ready", status="Spoilt"),
+        lambda obj: obj.status.conditions.add(type="Other", status="True"),
+    ),
+    "horizontalpodautoscalers": (
+        lambda obj: setattr(obj.status, "currentReplicas", -1),
+        lambda obj: setattr(obj.status, "desiredReplicas", 4),
     ),
     "jobs": (lambda obj: setattr(obj.status, "active", -1), lambda obj: setattr(obj.status, "terminating", 2)),
 }

@@ -90,6 +90,8 @@ SHOWN_WHEN_ZERO = {
         "expectedPods",
     ),
     "pinnace.apps.v1.ReplicaSetStatus": ("replicas",),
+    "pinnace.apps.v1.StatefulSetStatus": ("replicas", "availableReplicas"),
+    "pinnace.apps.v1.ControllerRevision": ("revision",),
     "pinnace.apiregistration.v1.APIServiceSpec": ("groupPriorityMinimum", "versionPriority"),
     "pinnace.apps.v1.StatefulSetStatus": ("replicas", "availableReplicas"),
     "pinnace.apps.v1.ControllerRevision": ("revision",),

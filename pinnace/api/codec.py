@@ -93,8 +93,6 @@ SHOWN_WHEN_ZERO = {
     "pinnace.apps.v1.StatefulSetStatus": ("replicas", "availableReplicas"),
     "pinnace.apps.v1.ControllerRevision": ("revision",),
     "pinnace.apiregistration.v1.APIServiceSpec": ("groupPriorityMinimum", "versionPriority"),
-    "pinnace.apps.v1.StatefulSetStatus": ("replicas", "availableReplicas"),
-    "pinnace.apps.v1.ControllerRevision": ("revision",),
     "pinnace.autoscaling.v1.ScaleStatus": ("replicas",),
     **{
         f"pinnace.autoscaling.{version}.{name}": fields

@@ -51,6 +51,7 @@ from pinnace.api.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    STATEFUL_SETS,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
@@ -60,6 +61,7 @@ from pinnace.api.resources import (
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiserver.account_secrets import TokenSecretFiller
 from pinnace.apiserver.admission import AdmissionChain
+from pinnace.apiserver.admission.accounts import ServiceAccountAdmission
 from pinnace.apiserver.admission.plugins import OPTIONAL, SERVICE_ACCOUNT, build_chain
 from pinnace.apiserver.auth.audit import AuditSink, CallAudit, NoAudit
 from pinnace.apiserver.auth.authentication import NoTokenAuthenticator, TokenAuthenticator
@@ -68,8 +70,9 @@ from pinnace.apiserver.auth.rbac import RbacAuthorizer
 from pinnace.apiserver.auth.tokens import AccountTokenAuthenticator, TokenSettings
 from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
 from pinnace.apiserver.customresources.controller import DefinitionController
+from pinnace.apiserver.customresources.conversion import ConversionWebhooks
 from pinnace.apiserver.customresources.registry import CustomResources, MethodTable
-from pinnace.apiserver.customresources.service import CustomObjectService
+from pinnace.apiserver.customresources.service import ConvertedObjectService, CustomObjectService
 from pinnace.apiserver.customresources.store import CustomStore, VersionForm
 from pinnace.apiserver.customresources.strategy import CustomObjectStrategy
 from pinnace.apiserver.election.history import RestoreHandler
@@ -184,11 +187,6 @@ class Assembly:
     ) -> None:
         self._settings = settings
         self._definition_strategy = DefinitionStrategy(CUSTOM_RESOURCE_DEFINITIONS)
-        self._strategies: Mapping[str, Strategy[Any]] = {
-            **STRATEGIES,
-            PODS.plural: PodStrategy(settings.tolerations),
-            CUSTOM_RESOURCE_DEFINITIONS.plural: self._definition_strategy,
-        }
         self._storage = storage
         self._clock = clock
         self._rng = rng or random.Random()
@@ -203,6 +201,12 @@ class Assembly:
             storage, self.cacher, self._committer, self._refresh, clock, self._rng, preempted=settings.preempted
         )
         of = self.cacher.cache_of
+        accounts = ServiceAccountAdmission(of(SERVICE_ACCOUNTS)) if SERVICE_ACCOUNT in settings.optional_plugins else None
+        self._strategies: Mapping[str, Strategy[Any]] = {
+            **STRATEGIES,
+            PODS.plural: PodStrategy(settings.tolerations, accounts),
+            CUSTOM_RESOURCE_DEFINITIONS.plural: self._definition_strategy,
+        }
         self._nodes = NodeAuthorizer(of(NODES), of(PODS), of(PERSISTENT_VOLUMES))
         self._rbac = RbacAuthorizer(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._audit = CallAudit(settings.audit)
@@ -224,10 +228,9 @@ class Assembly:
             timing=timing_of(settings.election_lease),
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
-        self._admission = admission = build_chain(
-            self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock, settings.optional_plugins
-        )
+        self._admission = admission = build_chain(self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock)
         self._webhook_client = WebhookClient(EndpointResolver(of(SERVICES), of(ENDPOINT_SLICES), self._rng).resolve)
+        self._conversions = ConversionWebhooks(self._webhook_client, self._rng)
         self._reviewers = self._new_reviewers()
         self._stores = {resource: self._build_store(resource, admission) for resource in ALL}
         self._aggregator = RoleAggregator(self._stores[CLUSTER_ROLES], self.cacher, self._rbac)
@@ -381,6 +384,7 @@ class Assembly:
             CLUSTER_ROLES: ClusterRoleService(stores[CLUSTER_ROLES], self.cacher, audit, policy, self._aggregator),
             DEPLOYMENTS: ScaledService(stores[DEPLOYMENTS], self.cacher, audit, policy),
             REPLICA_SETS: ScaledService(stores[REPLICA_SETS], self.cacher, audit, policy),
+            STATEFUL_SETS: ScaledService(stores[STATEFUL_SETS], self.cacher, audit, policy),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit, policy),
             EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), policy, EventRegistry(stores[EVENTS])),
         }
@@ -410,9 +414,11 @@ class Assembly:
     def _custom_methods(self, version: CustomVersion) -> Mapping[str, Method]:
         """Return the methods of a version of a custom kind."""
         resource = version.resource
-        strategy, form = CustomObjectStrategy(version), VersionForm(version)
+        strategy, form = CustomObjectStrategy(version), VersionForm(version, self._conversions)
         store = self._custom_store(version, strategy, form)
         service = CustomObjectService(version, store, self.cacher, self._audit, self.policy)
+        if form.needs_calls:
+            service = ConvertedObjectService(version, store, form, self.cacher, self._audit, self.policy)
         return build_methods(
             customobjects_pb2.DESCRIPTOR.services_by_name["CustomObjects"].methods,
             service,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinnace.api import conditions
-from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
+from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet, StatefulSet
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
-from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS, store_key
+from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS, STATEFUL_SETS, store_key
 from pinnace.api.scalars import MAX_INT32, STRING, to_seconds, to_time
 from pinnace.api.selectors import NOTHING, LabelSelector, from_message
 from pinnace.client.errors import NotFound
@@ -143,6 +143,7 @@ class DisruptionController:
         self._pods = informers.labelled(PODS)
         self._sets = informers.store(REPLICA_SETS)
         self._deployments = informers.store(DEPLOYMENTS)
+        self._stateful_sets = informers.store(STATEFUL_SETS)
         self._facts = informers.facts
         self._expectations = Expectations(informers)
 
@@ -153,6 +154,7 @@ class DisruptionController:
             WatchedResource(PODS, self._keys_of_pod),
             WatchedResource(REPLICA_SETS, self._keys_of_workload),
             WatchedResource(DEPLOYMENTS, self._keys_of_workload),
+            WatchedResource(STATEFUL_SETS, self._keys_of_workload),
         )
 
     async def sync(self, key: str) -> float | None:
@@ -189,6 +191,11 @@ class DisruptionController:
                 continue
             seen.add(reference.uid)
             namespace = pod.metadata.namespace
+            if reference.kind == STATEFUL_SETS.kind:
+                stateful_set = self._stateful_sets.get(f"{namespace}/{reference.name}")
+                if stateful_set is not None and stateful_set.metadata.uid == reference.uid:
+                    sizes[reference.uid] = stateful_set.spec.replicas
+                    continue
             replica_set = self._sets.get(f"{namespace}/{reference.name}") if reference.kind == REPLICA_SETS.kind else None
             if replica_set is None or replica_set.metadata.uid != reference.uid:
                 what = f"{reference.kind} {namespace}/{reference.name}"
@@ -206,7 +213,7 @@ class DisruptionController:
         labels = [obj.metadata.labels for obj in (delta.obj, delta.old) if obj is not None]
         return self._keys_of_budgets(delta.obj.metadata.namespace, labels)
 
-    def _keys_of_workload(self, delta: Delta[ReplicaSet | Deployment]) -> Iterable[str]:
+    def _keys_of_workload(self, delta: Delta[ReplicaSet | Deployment | StatefulSet]) -> Iterable[str]:
         """Return the budgets that select the pods of a workload whose size has changed."""
         if delta.old is not None and delta.old.spec.replicas == delta.obj.spec.replicas:
             return ()

@@ -102,7 +102,7 @@ def _find_port(port: ServicePort, pod: Pod) -> int | None:
 CAPACITY = 100
 MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 MANAGER = "endpointslice-controller.k8s.io"
-_HEADLESS_LABEL = "service.kubernetes.io/headless"
+HEADLESS_LABEL = "service.kubernetes.io/headless"
 
 
 @dataclass(slots=True)
@@ -222,9 +222,9 @@ def _updated_slice(service: Service, each: EndpointSlice, endpoints: Sequence[En
 def _slice_labels(service: Service) -> dict[str, str]:
     """Return the labels of a slice: the service's labels, and the labels that identify the service and this controller."""
     labels = {**service.metadata.labels, SERVICE_LABEL: service.metadata.name, MANAGED_BY_LABEL: MANAGER}
-    labels.pop(_HEADLESS_LABEL, None)
+    labels.pop(HEADLESS_LABEL, None)
     if service.spec.clusterIP == "None":
-        labels[_HEADLESS_LABEL] = ""
+        labels[HEADLESS_LABEL] = ""
     return labels
 
 

@@ -18,7 +18,7 @@ from pinnace.api.verbs_pb2 import DELETED
 from pinnace.apiextensions.kinds import CustomKind, kind_of
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Handler, Index, Informer, first_problem
-from pinnace.controllers.pods import PodPropertiesCache
+from pinnace.controllers.pods import ClaimUsers, PodPropertiesCache
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import run_unending
 
@@ -202,6 +202,7 @@ class Informers:
         self._informers: dict[Resource[Any], Informer[Any]] = {}
         self._indices: dict[tuple[Resource[Any], Callable[[Any], str]], Index[Any]] = {}
         self._facts: PodPropertiesCache | None = None
+        self._claim_users: ClaimUsers | None = None
         self._selecting: dict[tuple[Resource[Any], Callable[[Any], LabelSelector]], SelectorIndex[Any]] = {}
         self._labelled: dict[tuple[Resource[Any], Callable[[Any], bool]], LabelIndex[Any]] = {}
         self._custom: CustomInformers | None = None
@@ -270,6 +271,14 @@ class Informers:
             self._facts = PodPropertiesCache()
             self.add_handler(PODS, self._facts.follow)
         return self._facts
+
+    @property
+    def claim_users(self) -> ClaimUsers:
+        """The pods of each claim."""
+        if self._claim_users is None:
+            self._claim_users = ClaimUsers()
+            self.add_handler(PODS, self._claim_users.follow)
+        return self._claim_users
 
     def add_handler(self, resource: Resource[T], handler: Handler[T]) -> None:
         self._of(resource).add_handler(handler)

@@ -16,26 +16,43 @@ from pinnace.client.flags import Servers, server_options
 from pinnace.client.informer import RestartSupervisor
 from pinnace.client.standby import ProgressTimeout
 from pinnace.controllers.accounts import RootCAPublisher, ServiceAccountController
+from pinnace.controllers.apiservices import APIServiceController
+from pinnace.controllers.cronjob import CronJobController
+from pinnace.controllers.daemonset import DaemonSetController
 from pinnace.controllers.deployment import DeploymentController
 from pinnace.controllers.disruption import DisruptionController
+from pinnace.controllers.endpoints import EndpointsController
 from pinnace.controllers.endpointslice import EndpointSliceController
 from pinnace.controllers.garbagecollector import GarbageCollector
+from pinnace.controllers.horizontalpodautoscaler import AutoscalerOptions, HorizontalPodAutoscalerController
 from pinnace.controllers.job import JobController
 from pinnace.controllers.manager import ControllerManager
 from pinnace.controllers.namespace import NamespaceController
 from pinnace.controllers.nodelifecycle import EvictionRates, NodeLifecycleController, NodeLifecycleOptions
 from pinnace.controllers.persistentvolume import PersistentVolumeController
 from pinnace.controllers.podgc import PodGarbageCollector
+from pinnace.controllers.replicacalculator import StartupDelays
 from pinnace.controllers.replicaset import ReplicaSetController
 from pinnace.controllers.runtime import Controller, ControllerContext, on_stack
 from pinnace.controllers.schedulernames import SchedulerNameController
+from pinnace.controllers.statefulset import StatefulSetController
 from pinnace.controllers.tainteviction import TaintEvictionController
 from pinnace.controllers.unenforced import UnenforcedController
+from pinnace.controllers.volume_protection import VolumeProtectionController
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 
+log = logging.getLogger(__name__)
 
-def build_controllers(shared: ControllerContext, options: NodeLifecycleOptions, root_ca: str = "") -> Sequence[Controller]:
+AMOUNT = click.FloatRange(min=0)
+OPTIONS = NodeLifecycleOptions()
+RATES = OPTIONS.rates
+AUTOSCALING = AutoscalerOptions()
+
+
+def build_controllers(
+    shared: ControllerContext, options: NodeLifecycleOptions, root_ca: str = "", autoscaling: AutoscalerOptions = AUTOSCALING
+) -> Sequence[Controller]:
     """Return all controllers. Their event source components have the same names as in Kubernetes. `root_ca`: PEM certificates
     that pods trust."""
     return [
@@ -46,22 +63,22 @@ def build_controllers(shared: ControllerContext, options: NodeLifecycleOptions, 
         GarbageCollector(shared.with_component("garbage-collector-controller")),
         ReplicaSetController(shared.with_component("replicaset-controller")),
         DeploymentController(shared.with_component("deployment-controller")),
+        StatefulSetController(shared.with_component("statefulset-controller")),
+        DaemonSetController(shared.with_component("daemonset-controller")),
         JobController(shared.with_component("job-controller")),
+        CronJobController(shared.with_component("cronjob-controller")),
         DisruptionController(shared),
         EndpointSliceController(shared),
+        EndpointsController(shared.with_component("endpoint-controller")),
         PersistentVolumeController(shared.with_component("persistentvolume-controller")),
+        VolumeProtectionController(shared),
         ServiceAccountController(shared),
         RootCAPublisher(shared, root_ca),
         SchedulerNameController(shared.with_component("scheduler-name-controller")),
+        HorizontalPodAutoscalerController(shared.with_component("horizontal-pod-autoscaler"), autoscaling),
+        APIServiceController(shared.with_component("apiservice-controller")),
         UnenforcedController(shared.with_component("unenforced-controller")),
     ]
-
-
-log = logging.getLogger(__name__)
-
-AMOUNT = click.FloatRange(min=0)
-OPTIONS = NodeLifecycleOptions()
-RATES = OPTIONS.rates
 
 
 @click.command("pinnace-controllers", cls=flags.ComponentCommand)
@@ -113,6 +130,41 @@ RATES = OPTIONS.rates
     help="A disrupted zone with this number of nodes or fewer has no evictions.",
 )
 @click.option(
+    "--horizontal-pod-autoscaler-sync-period",
+    "sync_period",
+    default=AUTOSCALING.sync_period,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds between two computations of an autoscaler.",
+)
+@click.option(
+    "--horizontal-pod-autoscaler-downscale-stabilization",
+    "stabilization",
+    default=AUTOSCALING.downscale_stabilization,
+    type=AMOUNT,
+    help="Seconds for which an autoscaler keeps the largest recent number of replicas.",
+)
+@click.option(
+    "--horizontal-pod-autoscaler-tolerance",
+    "tolerance",
+    default=AUTOSCALING.tolerance,
+    type=AMOUNT,
+    help="Relative difference of a metric from its target that changes nothing.",
+)
+@click.option(
+    "--horizontal-pod-autoscaler-cpu-initialization-period",
+    "cpu_initialization",
+    default=AUTOSCALING.delays.cpu_initialization,
+    type=AMOUNT,
+    help="Seconds after the start of a pod in which its cpu usage may be ignored.",
+)
+@click.option(
+    "--horizontal-pod-autoscaler-initial-readiness-delay",
+    "initial_readiness",
+    default=AUTOSCALING.delays.initial_readiness,
+    type=AMOUNT,
+    help="Seconds after the start of a pod in which it counts as never ready, if it turns unready.",
+)
+@click.option(
     "--root-ca-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Path to the PEM certificates that pods trust, which the ConfigMap kube-root-ca.crt of each namespace contains.",
@@ -124,13 +176,20 @@ def main(
     root_ca_file: Path | None,
     grace: float,
     startup: float,
+    sync_period: float,
+    stabilization: float,
+    tolerance: float,
+    cpu_initialization: float,
+    initial_readiness: float,
     **rates: Any,
 ) -> None:
     """Reconcile the cluster with its desired state. One replica is the leader; the other replicas are standbys."""
     known = servers()
     options = NodeLifecycleOptions(grace, startup, EvictionRates(**rates))
+    delays = StartupDelays(cpu_initialization, initial_readiness)
+    autoscaling = AutoscalerOptions(sync_period, stabilization, tolerance, delays)
     root_ca = root_ca_file.read_text() if root_ca_file is not None else ""
-    sys.exit(process.run_component(lambda stop: serve(stop, http, known, name, options, root_ca), blame=on_stack))
+    sys.exit(process.run_component(lambda stop: serve(stop, http, known, name, options, root_ca, autoscaling), blame=on_stack))
 
 
 async def serve(
@@ -140,13 +199,14 @@ async def serve(
     name: str,
     options: NodeLifecycleOptions,
     root_ca: str,
+    autoscaling: AutoscalerOptions,
 ) -> None:
     """Run the controllers until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
     patience = ProgressTimeout()
     lives = RestartSupervisor(
         lambda: ControllerManager(
-            Client(connection), name, lambda shared: build_controllers(shared, options, root_ca), patience=patience
+            Client(connection), name, lambda shared: build_controllers(shared, options, root_ca, autoscaling), patience=patience
         )
     )
     status = StatusServer(*http, lives.checks, asyncio.get_running_loop())

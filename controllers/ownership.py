@@ -58,6 +58,10 @@ def new_controller_ref(resource: Resource[Any], owner: Object) -> OwnerReference
     )
 
 
+def accept_all(owner: ObjectMeta, obj: Object) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Claims(Generic[T]):
     own: list[T]
@@ -71,21 +75,25 @@ def decide_claims(
     managed: Iterable[T],
     free: Iterable[T],
     moves: Callable[[T], bool] = select_all,
+    is_member: Callable[[ObjectMeta, T], bool] = accept_all,
 ) -> Claims[T]:
     """Decide which objects the owner keeps, adopts and releases.
 
     `managed` are the objects that the owner controls. `free` are the selected objects without a controller. An owner that
-    is being deleted neither adopts nor releases. `moves` returns True if an object may be adopted and released.
+    is being deleted neither adopts nor releases. `moves` returns True if an object may be adopted and released. `is_member`
+    returns False if an object is not the owner's although it is selected.
     """
     leaving = owner.HasField("deletionTimestamp")
     result: Claims[T] = Claims([], [], [])
     for obj in managed:
-        if selector.matches(obj.metadata.labels):
+        if selector.matches(obj.metadata.labels) and is_member(owner, obj):
             result.own.append(obj)
         elif not leaving and moves(obj):
             result.release.append(obj)
     if not leaving:
-        result.adopt.extend(obj for obj in free if not obj.metadata.HasField("deletionTimestamp") and moves(obj))
+        result.adopt.extend(
+            obj for obj in free if not obj.metadata.HasField("deletionTimestamp") and moves(obj) and is_member(owner, obj)
+        )
     return result
 
 
@@ -127,9 +135,10 @@ class ControllerRefManager(Generic[T]):
         *,
         finalizer: str = "",
         moves: Callable[[T], bool] = select_all,
+        is_member: Callable[[ObjectMeta, T], bool] = accept_all,
     ) -> None:
         """`finalizer` is the finalizer of owned objects, or empty. `moves` returns True if an object may be adopted and
-        released; it must depend only on the object."""
+        released; it must depend only on the object. `is_member` is as in `decide_claims`."""
         self._owners = owners
         self._owner_client = shared.client.of(owners)
         self._client = shared.client.of(things)
@@ -138,6 +147,7 @@ class ControllerRefManager(Generic[T]):
         self._expectations = expectations
         self._finalizer = finalizer
         self._moves = moves
+        self._is_member = is_member
         self._selected: dict[str, dict[str, T]] = {}
 
     async def claim(self, key: str, owner: Object, selector: LabelSelector) -> list[T]:
@@ -150,7 +160,7 @@ class ControllerRefManager(Generic[T]):
         managed, before = self._things.under(owner_key(owner)), self._selected.get(key, {})
         unsure = [obj for uid, obj in managed.items() if before.get(uid) is not obj]
         free = self._free.select(metadata.namespace, selector.matches)
-        result = decide_claims(metadata, selector, unsure, free, self._moves)
+        result = decide_claims(metadata, selector, unsure, free, self._moves, self._is_member)
         sure = [obj for uid, obj in managed.items() if before.get(uid) is obj]
         self._selected[key] = {obj.metadata.uid: obj for obj in (*sure, *result.own)}
         result.own.extend(sure)

@@ -18,6 +18,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -28,7 +29,7 @@ from pinnace.api.quantity import amounts
 from pinnace.api.resources import PODS, Object, Resource, store_key
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wire import split_into_batches
-from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, error_of
+from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, error_of
 from pinnace.client.informer import Delta, Index
 from pinnace.client.resource import BatchOutcomes, BatchSend, delete_request
 from pinnace.controllers.ownership import new_controller_ref
@@ -67,11 +68,27 @@ def _without_pod_name(pod: Pod, refusal: str) -> str:
     return re.sub(f'"{re.escape(prefix[:_PREFIX])}{_MADE_UP}"', lambda _: f'"{prefix}"', refusal, count=1)
 
 
+@dataclass(frozen=True, slots=True)
+class PodEventMessages:
+    """The messages of events, with {pod}, {owner} and {error}."""
+
+    created: str = "Created pod: {pod}"
+    create_failed: str = "Error creating: {error}"
+    deleted: str = "Deleted pod: {pod}"
+    delete_failed: str = "Error deleting: {error}"
+
+
 class PodControl:
-    def __init__(self, shared: ControllerContext, expectations: Expectations) -> None:
+    def __init__(
+        self,
+        shared: ControllerContext,
+        expectations: Expectations,
+        messages: PodEventMessages = PodEventMessages(),
+    ) -> None:
         self._client = shared.client.pods
         self._events = shared.events
         self._expectations = expectations
+        self._messages = messages
         self._refused: set[str] = set()
 
     async def create(self, key: str, owner: Object, pods: Sequence[Pod]) -> ApiError | None:
@@ -84,17 +101,18 @@ class PodControl:
         self._refused.discard(key)
         for batch in chain(split_into_batches(pods[:first], BATCH), split_into_batches(pods[first:], BATCH)):
             outcomes = await self._send(key, self._client.create_batch, batch)
-            errors = list(filter(None, map(error_of, outcomes)))
+            errors = [(pod, error) for pod, outcome in zip(batch, outcomes, strict=True) if (error := error_of(outcome))]
             made = [outcome.name for outcome in outcomes if not outcome.HasField("error")]
             for name in made[:MAX_EVENTS]:
-                self._events.event(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
-            if errors:
-                if errors[0].reason == "NamespaceTerminating":
+                self._record(owner, "Normal", "SuccessfulCreate", self._messages.created, name)
+            for pod, error in errors[:1]:
+                if error.reason == "NamespaceTerminating":
                     return None
                 self._refused.add(key)
-                why = _without_pod_name(batch[0], errors[0].message)
-                self._events.event(owner, "Warning", "FailedCreate", f"Error creating: {why}")
-                return errors[0]
+                if not isinstance(error, AlreadyExists):
+                    why = _without_pod_name(pod, error.message)
+                    self._record(owner, "Warning", "FailedCreate", self._messages.create_failed, pod.metadata.name, why)
+                return error
         return None
 
     def forget(self, key: str) -> None:
@@ -110,15 +128,17 @@ class PodControl:
             errors = list(map(error_of, outcomes))
             gone = [pod for pod, error in zip(batch, errors, strict=True) if error is None]
             for pod in gone[:MAX_EVENTS]:
-                self._events.event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
-            if (
-                error := next(
-                    (api_error for api_error in errors if not isinstance(api_error, NotFound | Conflict | None)), None
-                )
-            ) is not None:
-                self._events.event(owner, "Warning", "FailedDelete", f"Error deleting: {error.message}")
-                return error
+                self._record(owner, "Normal", "SuccessfulDelete", self._messages.deleted, pod.metadata.name)
+            for pod, error in zip(batch, errors, strict=True):
+                if not isinstance(error, NotFound | Conflict | None):
+                    self._record(
+                        owner, "Warning", "FailedDelete", self._messages.delete_failed, pod.metadata.name, error.message
+                    )
+                    return error
         return None
+
+    def _record(self, owner: Object, type_: str, reason: str, message: str, pod: str, error: str = "") -> None:
+        self._events.event(owner, type_, reason, message.format(pod=pod, owner=owner.metadata.name, error=error))
 
     async def _send(self, key: str, send: BatchSend[T], items: Sequence[T]) -> BatchOutcomes:
         try:

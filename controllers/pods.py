@@ -73,6 +73,15 @@ class PodProperties(NamedTuple):
     cost: int
 
 
+def pod_available_in(pod: PodProperties, patience: int, now: float) -> float | None:
+    """Return the seconds until the pod is available, 0 if it is, or None if it is not ready. `patience`: minReadySeconds."""
+    if not pod.ready:
+        return None
+    if not patience:
+        return 0.0
+    return None if pod.ready_since is None else max(0.0, pod.ready_since + patience - now)
+
+
 def compute_pod_properties(pod: Pod) -> PodProperties:
     return PodProperties(
         pod=pod,
@@ -114,3 +123,50 @@ class PodPropertiesCache:
         for delta in deltas:
             if delta.kind == DELETED:
                 self._known.pop(delta.obj.metadata.uid, None)
+
+
+def claim_keys_of_pod(pod: Pod) -> Iterator[str]:
+    """Yield the store keys of the claims of a pod."""
+    metadata = pod.metadata
+    for volume in pod.spec.volumes:
+        if volume.volumeSource.HasField("persistentVolumeClaim"):
+            yield f"{metadata.namespace}/{volume.volumeSource.persistentVolumeClaim.claimName}"
+        elif volume.volumeSource.HasField("ephemeral"):
+            yield f"{metadata.namespace}/{metadata.name}-{volume.name}"
+
+
+class ClaimUsers:
+    """The pods of each claim. Pods without claims cost nothing but a look at their volumes."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, dict[str, Pod]] = {}
+
+    def follow(self, deltas: Sequence[Delta[Pod]]) -> None:
+        """Apply changes of pods. A handler of the informer."""
+        for delta in deltas:
+            if delta.old is not None:
+                self._drop(delta.old)
+            if delta.kind == DELETED:
+                self._drop(delta.obj)
+            else:
+                self._put(delta.obj)
+
+    def is_used(self, key: str) -> bool:
+        """Return True if a pod with a node uses the claim."""
+        return any(pod.spec.nodeName for pod in self._pods.get(key, {}).values())
+
+    def first_unscheduled(self, key: str) -> str:
+        """Return the name of a pod without a node that uses the claim, or ""."""
+        names = (pod.metadata.name for pod in self._pods.get(key, {}).values() if not pod.spec.nodeName)
+        return min(names, default="")
+
+    def _put(self, pod: Pod) -> None:
+        for key in claim_keys_of_pod(pod):
+            self._pods.setdefault(key, {})[pod.metadata.uid] = pod
+
+    def _drop(self, pod: Pod) -> None:
+        for key in claim_keys_of_pod(pod):
+            users = self._pods.get(key, {})
+            users.pop(pod.metadata.uid, None)
+            if not users:
+                self._pods.pop(key, None)

@@ -20,7 +20,7 @@ from pinnace.client.informer import Delta
 from pinnace.client.workqueue import MAX_BACKOFF
 from pinnace.controllers.ownership import ControllerRefManager, controller_key, owner_key
 from pinnace.controllers.podcontrol import BURST, PodControl, build_pod_from_template, keys_lacking_quota, select_pods_to_delete
-from pinnace.controllers.pods import PodProperties, is_pod_active, object_namespace
+from pinnace.controllers.pods import PodProperties, is_pod_active, object_namespace, pod_available_in
 from pinnace.controllers.runtime import (
     ControllerContext,
     PartialSyncError,
@@ -93,7 +93,7 @@ class ReplicaFailure:
 def seconds_until_available(replica_set: ReplicaSet, pods: Sequence[PodProperties], now: float) -> float | None:
     """Return the seconds until the next pod becomes available if its state does not change, or None."""
     patience = replica_set.spec.minReadySeconds
-    return min((wait for pod in pods if pod.active and (wait := _pod_available_in(pod, patience, now))), default=None)
+    return min((wait for pod in pods if pod.active and (wait := pod_available_in(pod, patience, now))), default=None)
 
 
 def calculate_status(
@@ -104,7 +104,7 @@ def calculate_status(
     status.terminatingReplicas = sum(pod.terminating for pod in pods)
     there = [pod for pod in pods if pod.active]
     status.replicas = len(there)
-    status.availableReplicas = sum(_pod_available_in(item, patience, now) == 0 for item in there)
+    status.availableReplicas = sum(pod_available_in(item, patience, now) == 0 for item in there)
     status.fullyLabeledReplicas = sum(labels <= item.labels for item in there)
     status.readyReplicas = sum(item.ready for item in there)
     status.conditions.extend(replica_set.status.conditions)
@@ -124,15 +124,6 @@ def _set_failure_condition(status: ReplicaSetStatus, trouble: ReplicaFailure | N
             status.conditions.remove(said)
     elif said is None or (said.status, said.reason) != ("True", trouble.reason):
         conditions.say(status.conditions, FAILURE, "True", trouble.reason, trouble.message, now)
-
-
-def _pod_available_in(pod: PodProperties, patience: int, now: float) -> float | None:
-    """Return the seconds until the pod is available, 0 if it is, or None if it is not ready."""
-    if not pod.ready:
-        return None
-    if not patience:
-        return 0.0
-    return None if pod.ready_since is None else max(0.0, pod.ready_since + patience - now)
 
 
 def replica_set_selector(replica_set: ReplicaSet) -> LabelSelector:

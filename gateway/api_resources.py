@@ -17,13 +17,30 @@ from pinnace.apiextensions.kinds import CustomVersion
 READ = ("get", "list", "watch")
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _CATEGORIES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("pods", "services", "deployments", "replicasets", "jobs"), ("all",)),
-    "customresourcedefinitions": ("api-extensions",),
+    **dict.fromkeys(
+        (
+            "pods",
+            "services",
+            "deployments",
+            "replicasets",
+            "statefulsets",
+            "daemonsets",
+            "jobs",
+            "cronjobs",
+            "horizontalpodautoscalers",
+        ),
+        ("all",),
+    ),
+    **dict.fromkeys(("customresourcedefinitions", "apiservices"), ("api-extensions",)),
     **{resource.plural: ("api-extensions",) for resource in resources.ALL if resource.group == "admissionregistration.k8s.io"},
 }
 """Groups of resources by plural, such as those of `kubectl get all`."""
+_DEPRECATED: Mapping[str, str] = {
+    "endpoints": "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+}
+"""Warnings of all requests about a kind, by plural."""
 _UNDISCOVERED = ("create", "patch", "update")
-SCALED = ("deployments", "replicasets")
+SCALED = ("deployments", "replicasets", "statefulsets")
 """The plurals with a `scale` subresource."""
 METRICS_GROUP = "metrics.k8s.io"
 PREFERRED = {"": 0, "apps": 1, "batch": 2}
@@ -55,6 +72,14 @@ class ApiResource:
     subresources: Mapping[str, Subresource] = field(default_factory=dict)
     custom: CustomVersion | None = None
     """The version of the custom kind that it is."""
+    built_in_warning: str = ""
+
+    @property
+    def deprecation_warning(self) -> str:
+        """The warning of each request; "" if the kind is not deprecated."""
+        if self.custom is not None:
+            return self.custom.deprecation_warning if self.custom.spec.deprecated else ""
+        return self.built_in_warning
 
     @property
     def api_version(self) -> str:
@@ -103,6 +128,7 @@ def _subresources_of(resource: Resource[Any]) -> Iterator[Subresource]:
         yield Subresource("exec", "PodExecOptions", ("create", "get"), "", "v1")
         yield Subresource("attach", "PodAttachOptions", ("create", "get"), "", "v1")
         yield Subresource("portforward", "PodPortForwardOptions", ("create", "get"), "", "v1")
+        yield Subresource("ephemeralcontainers", "Pod", ("get", "patch", "update"), "", "v1")
         yield Subresource("resize", "Pod", ("get", "patch", "update"), "", "v1")
     if resource is resources.SERVICE_ACCOUNTS:
         yield Subresource("token", "TokenRequest", ("create",), "authentication.k8s.io", "v1")
@@ -121,6 +147,7 @@ def _from_resource(resource: Resource[Any]) -> ApiResource:
         resource.short_names,
         _CATEGORIES.get(resource.plural, ()),
         {subresource.name: subresource for subresource in _subresources_of(resource)},
+        built_in_warning=_DEPRECATED.get(resource.plural, ""),
     )
 
 
@@ -154,10 +181,7 @@ REVIEWS = (
     _review_resource("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
 )
 EMPTY = (
-    _empty_collection("", "endpoints", "Endpoints", "ep", namespaced=True),
     _empty_collection("", "replicationcontrollers", "ReplicationController", "rc", namespaced=True),
-    _empty_collection("apps", "statefulsets", "StatefulSet", "sts", namespaced=True),
-    _empty_collection("apps", "daemonsets", "DaemonSet", "ds", namespaced=True),
     _empty_collection("storage.k8s.io", "csidrivers", "CSIDriver"),
     _empty_collection("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", namespaced=True),
     _empty_collection("storage.k8s.io", "volumeattachments", "VolumeAttachment"),
@@ -169,7 +193,11 @@ EVENTS_V1 = ApiResource(
     "events.k8s.io", "v1", "events", "Event", True, ALL_VERBS, resources.EVENTS_V1, resources.EVENTS_V1.short_names
 )
 """The objects of the core group's events in their newer form."""
+AUTOSCALERS_V1 = _from_resource(resources.HORIZONTAL_POD_AUTOSCALERS_V1)
+"""Autoscalers in their older form."""
 USAGE = (
+    ApiResource(METRICS_GROUP, "v1", "nodes", "NodeMetrics", False, ("get", "list")),
+    ApiResource(METRICS_GROUP, "v1", "pods", "PodMetrics", True, ("get", "list")),
     ApiResource(METRICS_GROUP, "v1beta1", "nodes", "NodeMetrics", False, ("get", "list")),
     ApiResource(METRICS_GROUP, "v1beta1", "pods", "PodMetrics", True, ("get", "list")),
 )
@@ -178,7 +206,9 @@ WHY = ApiResource(
     "pinnace.io", "v1", "pods", "Pod", True, (), subresources={"why": Subresource("why", "Why", ("get",), "pinnace.io", "v1")}
 )
 """A resource that only has a subresource."""
-SERVED: tuple[ApiResource, ...] = (*map(_from_resource, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS, WHY)
+SERVED: tuple[ApiResource, ...] = (
+    *map(_from_resource, resources.ALL), EVENTS_V1, AUTOSCALERS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS, WHY
+)  # fmt: skip
 _VERSIONS = {(api_resource.group, api_resource.version) for api_resource in SERVED}
 _BY_PATH = index_by_path(SERVED)
 _KINDS = {(api_resource.group, api_resource.version, api_resource.kind) for api_resource in SERVED} | {

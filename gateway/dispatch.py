@@ -195,8 +195,8 @@ class Dispatcher:
 
     async def _answer_route(self, request: Request, route: Route, read_body: ReadBody | None) -> Response | Upgrade:
         handler = self._find_handler(route)
-        if (custom := route.resource.custom) is not None and custom.spec.deprecated:
-            request.warnings.append(custom.deprecation_warning)
+        if warning := route.resource.deprecation_warning:
+            request.warnings.append(warning)
         try:
             if read_body is not None and request.method in _WITH_BODY:
                 is_review = route.resource.verbs == REVIEW_VERBS
@@ -221,7 +221,7 @@ class Dispatcher:
             return self._reviews.create
         if route.subresource in self._subresources:
             return self._subresources[route.subresource]
-        if route.subresource not in ("", "status", "resize", "finalize"):
+        if route.subresource not in ("", "status", "resize", "ephemeralcontainers", "finalize"):
             raise ApiStatus(501, "NotImplemented", f"the subresource {route.subresource} is not supported by this gateway")
         return self._verbs[route.verb]
 

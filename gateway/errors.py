@@ -139,6 +139,7 @@ def invalid_object(resource: ApiResource | None, name: str, violations: Sequence
 def _invalid_status(group: str, kind: str, name: str, violations: Sequence[Violation]) -> ApiStatus:
     causes = [_status_cause(violation) for violation in violations]
     texts = [f"{cause['field']}: {cause['message']}" if "field" in cause else cause["message"] for cause in causes]
+    texts = list(dict.fromkeys(texts))  # as in Kubernetes, the message has no duplicates
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = ({"name": name} if name else {}) | ({"group": group} if group else {}) | {"kind": kind}

@@ -60,7 +60,13 @@ PATCH_TYPES = {
     "application/merge-patch+json": PatchRequest.MERGE,
     "application/strategic-merge-patch+json": PatchRequest.STRATEGIC_MERGE,
 }
-_UPDATES = {"": "Update", "status": "UpdateStatus", "resize": "UpdateResize", "finalize": "Finalize"}
+_UPDATES = {
+    "": "Update",
+    "status": "UpdateStatus",
+    "resize": "UpdateResize",
+    "ephemeralcontainers": "UpdateEphemeralContainers",
+    "finalize": "Finalize",
+}
 """The method of an update by subresource."""
 APPLY_TYPE = "application/apply-patch+yaml"
 _RETURNED = (

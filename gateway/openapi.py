@@ -21,6 +21,7 @@ from pinnace.api.codec import fields_of
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, ListMeta, MicroTime, ObjectMeta, Time
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.runtime_v1_pb2 import RawExtension
 from pinnace.api.schema import META_PACKAGE, load_extensions
 from pinnace.api.schema import schema_name as kubernetes_name
 from pinnace.apiextensions.kinds import CustomVersion
@@ -46,6 +47,7 @@ _SPECIAL: Mapping[str, tuple[str, dict[str, Any]]] = {
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps",
         {"type": "object"},
     ),
+    RawExtension.DESCRIPTOR.full_name: ("io.k8s.apimachinery.pkg.runtime.RawExtension", {"type": "object"}),
 }
 """The names and schemas of messages that are a single JSON value."""
 _PRIMITIVES = {

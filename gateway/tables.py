@@ -32,6 +32,8 @@ _NAMES = {
     "EXTERNAL-IP": "External-IP",
     "CLUSTER-IP": "Cluster-IP",
     "OS-IMAGE": "OS-Image",
+    "MINPODS": "MinPods",
+    "MAXPODS": "MaxPods",
     "PARAMKIND": "ParamKind",
     "PARAMREF": "ParamRef",
     "POLICYNAME": "PolicyName",
@@ -53,7 +55,9 @@ _NAME_DEFINITION: dict[str, Any] = {
 }
 """The first column of custom kinds, with Kubernetes' description."""
 _INTEGERS: Mapping[str, Collection[str]] = {
+    "cronjobs": ("ACTIVE",),
     "csinodes": ("DRIVERS",),
+    "daemonsets": ("DESIRED", "CURRENT", "READY", "UP-TO-DATE", "AVAILABLE"),
     "mutatingadmissionpolicies": ("MUTATIONS",),
     "mutatingwebhookconfigurations": ("WEBHOOKS",),
     "poddisruptionbudgets": ("ALLOWED DISRUPTIONS",),
@@ -63,13 +67,14 @@ _INTEGERS: Mapping[str, Collection[str]] = {
     "validatingwebhookconfigurations": ("WEBHOOKS",),
 }
 """Columns of the type integer, by plural."""
-_DATES = ("CREATED AT",)
-"""Columns of the type date. The cells are times."""
+_TYPES: Mapping[str, str] = {"CREATED AT": "date", "SUSPEND": "boolean"}
+"""Types of other columns that are not strings. The cells are strings nevertheless."""
 _NUMBERS: Mapping[str, Collection[str]] = {
     **_INTEGERS,
     "configmaps": ("DATA",),
     "deployments": ("UP-TO-DATE", "AVAILABLE"),
     "events": ("COUNT",),
+    "horizontalpodautoscalers": ("MAXPODS", "REPLICAS"),
     "secrets": ("DATA",),
 }
 """Columns whose cells are numbers, by plural. Kubernetes declares some of them as strings."""
@@ -165,7 +170,7 @@ def _column_definitions(resource: ApiResource) -> list[dict[str, Any]]:
     return [
         {
             "name": _NAMES.get(name, name.title()),
-            "type": "integer" if name in integers else "date" if name in _DATES else "string",
+            "type": "integer" if name in integers else _TYPES.get(name, "string"),
             "format": "name" if name == "NAME" else "",
             "description": "",
             "priority": priority,

@@ -3,6 +3,7 @@
 Annotations of the pod declare the usage. Without a valid annotation, a container uses what it requests:
 
     pinnace.io/cpu-usage[.CONTAINER], pinnace.io/memory-usage[.CONTAINER], pinnace.io/ephemeral-storage-usage[.CONTAINER]
+    kwok.x-k8s.io/usage-cpu, kwok.x-k8s.io/usage-memory: KWOK's names, which apply to each container without one of the others
 
 A node is short of memory (or disk) when its pods use more than its allocatable, which excludes the eviction threshold. The
 annotation `pinnace.io/pressure: memory=AMOUNT,disk,pid` of the node declares what other processes use; without an amount, the
@@ -38,6 +39,7 @@ again. Kubernetes' eviction-pressure-transition-period is 5 minutes.
 """
 _USAGE = "-usage"
 _PREFIX = "pinnace.io/"
+_KWOK_PREFIX = "kwok.x-k8s.io/usage-"
 CRITICAL = 2_000_000_000
 """The lowest priority of critical pods."""
 THRESHOLD = 100 << 20
@@ -47,7 +49,8 @@ THRESHOLD = 100 << 20
 def declares_usage(pod: Pod) -> bool:
     """Whether an annotation declares the usage of any resource. Its value is not validated."""
     return any(
-        key.startswith(_PREFIX) and key.removeprefix(_PREFIX).partition(".")[0].endswith(_USAGE)
+        (key.startswith(_PREFIX) and key.removeprefix(_PREFIX).partition(".")[0].endswith(_USAGE))
+        or key.startswith(_KWOK_PREFIX)
         for key in pod.metadata.annotations
     )
 
@@ -68,7 +71,8 @@ def declared_usage(pod: Pod, container: Container, resource: str) -> int | None:
     """The declared usage of the container. None: there is no valid annotation."""
     annotations = pod.metadata.annotations
     common = f"{_PREFIX}{resource}{_USAGE}"
-    text = annotations.get(f"{common}.{container.name}", annotations.get(common, ""))
+    names = (f"{common}.{container.name}", common, f"{_KWOK_PREFIX}{resource}")
+    text = next((annotations[name] for name in names if name in annotations), "")
     try:
         used = amount(resource, text) if text else -1
     except QuantityError:

@@ -198,7 +198,7 @@ class VirtualNodes:
     def node_of_pod(self, pod: Pod) -> VirtualNode | None:
         return self._nodes.get(pod.spec.nodeName)
 
-    def is_played(self, name: str) -> bool:
+    def can_write_status(self, name: str) -> bool:
         """Whether the fleet can write the status of the node."""
         return name in self._nodes and name not in self.frozen
 

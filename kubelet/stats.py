@@ -88,7 +88,7 @@ class Stats:
         self._clock = clock
 
     async def answer_stats_request(self, request: StatsRequest) -> StatsResponse:
-        of_nodes = {name: tuple(self._nodes.counted_pods(name)) for name in request.nodes if self._nodes.is_played(name)}
+        of_nodes = {name: tuple(self._nodes.counted_pods(name)) for name in request.nodes if self._nodes.can_write_status(name)}
         wanted = dict.fromkeys(request.pods)
         uids = {*wanted, *(uid for tenants in of_nodes.values() for uid in tenants)}
         running = {uid: result for uid in uids if (result := self._what_runs(uid)) is not None}

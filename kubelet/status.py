@@ -250,6 +250,20 @@ def encode_status(metadata: ObjectMeta, plan: PodPlan, state: PodState, shown: S
     return b"".join(_encode_container(item, metadata, plan, state) for item in shown)
 
 
+def encode_ephemeral_containers(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]) -> bytes:
+    """Encoded as a PodStatus. An ephemeral container is never ready, as in Kubernetes: the pod does not depend on it."""
+    status, views = PodStatus(), {view.name: view for view in containers}
+    for item in plan.ephemeral:
+        target, view = status.ephemeralContainerStatuses.add(name=item.name, image=item.image), views.get(item.name)
+        if view is None or (view.exit is None and view.state is not ContainerState.RUNNING):
+            target.state.CopyFrom(_LOST if state.phase.final else _waiting_reason(plan))
+        elif view.exit is not None:
+            target.state.terminated.CopyFrom(_terminated_state(view.exit))
+        elif view.started is not None:
+            target.state.running.startedAt.seconds = int(view.started.unix)
+    return status.SerializeToString()
+
+
 def _encode_container(shown: ContainerStatusInput, metadata: ObjectMeta, plan: PodPlan, state: PodState) -> bytes:
     view, name = shown.view, shown.plan.name
     image = state.images.get(name, shown.plan.image)
@@ -373,6 +387,8 @@ def build_status_update(
         status.MergeFromString(
             _encode_conditions(state, shown, generation) + encode_status(pod.metadata, template.plan, state, shown)
         )
+        if template.plan.ephemeral:
+            status.MergeFromString(encode_ephemeral_containers(template.plan, state, containers))
     if resize is not None:
         resize.add_to_status(status, generation)
     return report
@@ -418,6 +434,7 @@ def _clear_owned_fields(status: PodStatus, accepted: Moment) -> None:
         told.add(type="PodScheduled", status="True", lastTransitionTime=to_time(accepted.unix))
     del status.containerStatuses[:]
     del status.initContainerStatuses[:]
+    del status.ephemeralContainerStatuses[:]
 
 
 @lru_cache(maxsize=1024)

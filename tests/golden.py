@@ -30,9 +30,13 @@ _WEB = {
     "metadata": {"name": "web"},
     "spec": {"template": {"spec": {"containers": [_ENV]}}},
 }
+_SET_STATUS = "/apis/apps/v1/namespaces/golden-kinds/statefulsets/db/status?fieldManager=kube-controller-manager"
+_OBSERVED = {"currentRevision": "db-74bdc768fb", "updateRevision": "db-74bdc768fb", "collisionCount": 0}
 _BETWEEN: Mapping[str, Sequence[tuple[str, str, str, Any]]] = {
     "merge patch label": [("PATCH", f"{_PODS}/a", _MERGE, {"spec": {"containers": [{"name": "c", "image": "i:2"}]}})],
     "status by main resource is ignored": [("PATCH", f"{_PODS}/a/status", _MERGE, {"status": _STATUS})],
+    "sts: allowed update": [("PATCH", _SET_STATUS, _MERGE, {"status": {**_OBSERVED, "observedGeneration": 1}})],
+    "sts: delete foreground": [("PATCH", _SET_STATUS, _MERGE, {"status": {"observedGeneration": 2}})],
     "update takes ownership": [("PATCH", f"{_DEPLOYMENTS}/web?fieldManager=carol", _APPLY, _WEB)],
 }
 """Requests that precede an exchange and that the data do not contain, by the name of the exchange."""

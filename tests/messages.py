@@ -11,6 +11,7 @@ from pinnace.api.codec import INLINED, OWNERSHIP, map_value
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.runtime_v1_pb2 import RawExtension
 
 LAST = 253_402_300_799
 """The last second of the year 9999."""
@@ -35,6 +36,7 @@ _SCALARS: dict[str, st.SearchStrategy[Any]] = {
         st.builds(IntOrString, type=st.just(1), strVal=_TEXT),
     ),
     FieldsV1.DESCRIPTOR.full_name: st.builds(FieldsV1, Raw=st.sampled_from([b"{}", b'{"f:spec":{"f:replicas":{}}}'])),
+    RawExtension.DESCRIPTOR.full_name: st.builds(RawExtension, raw=st.sampled_from([b"{}", b'{"a":1}'])),
     JSONSchemaProps.DESCRIPTOR.full_name: st.builds(JSONSchemaProps, raw=st.sampled_from([b"{}", b'{"type":"object"}'])),
 }
 MAX_FIELDS = 16

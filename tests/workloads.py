@@ -6,7 +6,7 @@ pod_of(web, "a").node("n1").phase("Running").ready_since(1.0).build()
 
 from typing import Any
 
-from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
+from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet, StatefulSet
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import Object
@@ -35,6 +35,30 @@ def make_deployment(name: str, *, replicas: int = 1, image: str = "app:1", **spe
     return made
 
 
+def make_stateful_set(
+    name: str,
+    *,
+    replicas: int = 1,
+    image: str = "app:1",
+    claims: tuple[str, ...] = (),
+    retention: tuple[str, str] = ("Retain", "Retain"),
+    **spec: Any,
+) -> StatefulSet:
+    """Of pods with the label app=web. `claims`: names of claim templates. `retention`: whenDeleted, whenScaled. `spec`: further
+    fields of StatefulSetSpec."""
+    made = StatefulSet(metadata=_metadata(name, "", 0.0))
+    made.spec.serviceName, made.spec.revisionHistoryLimit, made.spec.podManagementPolicy = name, 10, "OrderedReady"
+    made.spec.persistentVolumeClaimRetentionPolicy.whenDeleted = retention[0]
+    made.spec.persistentVolumeClaimRetentionPolicy.whenScaled = retention[1]
+    for claim in claims:
+        made.spec.volumeClaimTemplates.add().metadata.name = claim
+    _replicated(made.spec, replicas, spec, image)
+    if not made.spec.updateStrategy.type:
+        made.spec.updateStrategy.type = "RollingUpdate"
+        made.spec.updateStrategy.rollingUpdate.partition = 0
+    return made
+
+
 def make_job(name: str, **spec: Any) -> Job:
     """One pod, once, unless `spec` says otherwise: fields of JobSpec."""
     made = Job(metadata=_metadata(name, "", 0.0))
@@ -51,7 +75,7 @@ def make_job(name: str, **spec: Any) -> Job:
     return made
 
 
-def pod_of(owner: ReplicaSet | Job, name: str, *, labels: dict[str, str] | None = None) -> PodBuilder:
+def pod_of(owner: ReplicaSet | StatefulSet | Job, name: str, *, labels: dict[str, str] | None = None) -> PodBuilder:
     """A pending pod of the owner."""
     pod = make_pod(name).owner(owner.DESCRIPTOR.name, owner.metadata.name, owner.metadata.uid)
     for key, value in (owner.spec.template.metadata.labels if labels is None else labels).items():

@@ -110,6 +110,7 @@ class Kind:
 
 
 KINDS = (
+    Kind("APIServices", "APIService", "apiregistration_v1", "Versions of API groups", CLUSTER, status=True),
     Kind(
         "ClusterRoleBindings",
         "ClusterRoleBinding",
@@ -121,6 +122,14 @@ KINDS = (
     Kind("ClusterRoles", "ClusterRole", "rbac_v1", "Cluster roles", CLUSTER),
     Kind("ConfigMaps", "ConfigMap", "core_v1", "Config maps", NAMESPACED),
     Kind(
+        "ControllerRevisions",
+        "ControllerRevision",
+        "apps_v1",
+        "Snapshots of objects, to which their controllers can return",
+        NAMESPACED,
+        notes={"Update": "data is immutable."},
+    ),
+    Kind(
         "CSINodes",
         "CSINode",
         "storage_v1",
@@ -128,6 +137,7 @@ KINDS = (
         CLUSTER,
         notes={"Update": "Drivers may be added and removed. Of an existing driver, only allocatable is mutable."},
     ),
+    Kind("CronJobs", "CronJob", "batch_v1", "Jobs on a schedule", NAMESPACED, status=True),
     Kind(
         "CustomResourceDefinitions",
         "CustomResourceDefinition",
@@ -136,6 +146,15 @@ KINDS = (
         CLUSTER,
         status=True,
         notes={"Update": "spec.group, spec.scope and the accepted names are immutable."},
+    ),
+    Kind(
+        "DaemonSets",
+        "DaemonSet",
+        "apps_v1",
+        "Pods on every node",
+        NAMESPACED,
+        status=True,
+        notes={"Update": "spec.selector is immutable."},
     ),
     Kind(
         "Deployments",
@@ -155,6 +174,8 @@ KINDS = (
         NAMESPACED,
         notes={"Update": "addressType is immutable."},
     ),
+    Kind("Endpoints", "Endpoints", "core_v1", "Endpoints of services", NAMESPACED),
+    Kind("HorizontalPodAutoscalers", "HorizontalPodAutoscaler", "autoscaling_v2", "Autoscalers", NAMESPACED, status=True),
     Kind(
         "IngressClasses",
         "IngressClass",
@@ -273,6 +294,16 @@ KINDS = (
         notes={"Update": "Only metadata may change.", "UpdateStatus": "Replaces the status."},
     ),
     Kind("Services", "Service", "core_v1", "Services", f"{NAMESPACED}, spec.clusterIP, spec.type", status=True),
+    Kind(
+        "StatefulSets",
+        "StatefulSet",
+        "apps_v1",
+        "Sets of pods with stable names and volumes",
+        NAMESPACED,
+        status=True,
+        scale=True,
+        notes={"Update": "Most fields of spec are immutable; see StatefulSetSpec."},
+    ),
     Kind(
         "StorageClasses",
         "StorageClass",

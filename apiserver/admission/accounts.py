@@ -4,6 +4,7 @@
     automountServiceAccountToken of the pod, else of the account: true, or not set
         --> a volume kube-api-access-* with token, CA and namespace, mounted in each container at MOUNT_PATH
     imagePullSecrets: [] --> those of the account
+    annotation ENFORCE_MOUNTABLE_SECRETS of the account: true --a secret that the account does not list--> 403
 
 The random part of the volume's name is that of the account, and not of the pod as in Kubernetes. So all pods of a template have
 equal specs, and what the plugin adds is cached, as are defaults and validation (PodStrategy).
@@ -12,6 +13,7 @@ Source: plugin/pkg/admission/serviceaccount of Kubernetes 1.36.
 """
 
 import random
+from collections.abc import Iterator
 
 from pinnace.api.core_v1_pb2 import Container, Pod, PodSpec, ServiceAccount, Volume
 from pinnace.api.names import NAME_ALPHABET
@@ -19,55 +21,51 @@ from pinnace.api.resources import PODS, SERVICE_ACCOUNTS
 from pinnace.api.wellknown import DEFAULT_ACCOUNT, ROOT_CA_CONFIG_MAP
 from pinnace.apiserver import errors
 from pinnace.apiserver.cacher.cacher import ResourceCache
+from pinnace.apiserver.cacher.store import CacheEntry
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import WriteRequest
-from pinnace.apiserver.registry.strategies.pods import MAX_CACHED_SPEC_SIZE, MAX_CACHED_SPECS
 
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN_SECONDS = 3607
 """The lifetime of the token in seconds. Only tokens with this lifetime are extended (apiserver.services.tokens)."""
 FILE_MODE = 0o644
 TOKEN_VOLUME_PREFIX = "kube-api-access-"
+ENFORCE_MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
+_TRUE_WORDS = ("1", "t", "T", "true", "TRUE", "True")
+"""What Go's ParseBool accepts as true."""
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """On a pod that a kubelet runs from a file."""
 
 
 class ServiceAccountAdmission:
-    resources = (PODS,)
+    """Called by PodStrategy before it sets defaults."""
 
     def __init__(self, accounts: ResourceCache[ServiceAccount]) -> None:
         self._accounts = accounts
-        self._completed: dict[tuple[str, int, bytes], bytes] = {}
-        """Encoded specs with their credentials, by the key and revision of the account and the encoded spec before. Most new
-        pods have the spec of another pod."""
 
-    def admit(self, request: WriteRequest, obj: Pod) -> None:
-        spec = obj.spec
-        if MIRROR_ANNOTATION in obj.metadata.annotations:
+    def find_account(self, pod: Pod) -> CacheEntry[ServiceAccount] | None:
+        """Return the account of a new pod; None for a mirror pod. Raises Rejected."""
+        spec, metadata = pod.spec, pod.metadata
+        if MIRROR_ANNOTATION in metadata.annotations:
             if spec.serviceAccountName:
-                raise _pod_forbidden(obj, "a mirror pod may not reference service accounts")
-            return
+                raise _pod_forbidden(metadata.name, "a mirror pod may not reference service accounts")
+            return None
         name = spec.serviceAccountName or spec.serviceAccount or DEFAULT_ACCOUNT
-        entry = self._accounts.get(SERVICE_ACCOUNTS.key(obj.metadata.namespace, name))
+        entry = self._accounts.get(SERVICE_ACCOUNTS.key(metadata.namespace, name))
         if entry is None:
-            where = f"{obj.metadata.namespace}/{name}"
-            raise _pod_forbidden(obj, f'error looking up service account {where}: serviceaccount "{name}" not found')
-        encoded = spec.SerializeToString()
-        key = entry.key, entry.mod_revision, encoded
-        completed = self._completed.get(key)
-        if completed is not None:
-            spec.ParseFromString(completed)
-            return
-        complete_spec(spec, name, entry.obj)
-        if len(encoded) <= MAX_CACHED_SPEC_SIZE:
-            if len(self._completed) >= MAX_CACHED_SPECS:
-                del self._completed[next(iter(self._completed))]
-            self._completed[key] = spec.SerializeToString()
+            where = f"{metadata.namespace}/{name}"
+            raise _pod_forbidden(metadata.name, f'error looking up service account {where}: serviceaccount "{name}" not found')
+        return entry
+
+    def complete_spec(self, spec: PodSpec, account: CacheEntry[ServiceAccount], name: str) -> None:
+        """Complete a spec with the account, and check the secrets that it refers to. Raises Rejected."""
+        complete_spec(spec, account.obj)
+        if limits_secrets(account.obj) and (problem := find_forbidden_secret(spec, account.obj)):
+            raise _pod_forbidden(name, problem)
 
 
-def complete_spec(spec: PodSpec, name: str, account: ServiceAccount) -> None:
-    """Set the account with this name in the spec of a pod, and add its credentials."""
-    spec.serviceAccountName = spec.serviceAccount = name
+def complete_spec(spec: PodSpec, account: ServiceAccount) -> None:
+    """Set the account in the spec of a pod, and add its credentials."""
+    spec.serviceAccountName = spec.serviceAccount = account.metadata.name
     if mounts_token(spec, account):
         _mount_token(spec, account.metadata.uid)
     if account.imagePullSecrets and not spec.imagePullSecrets:
@@ -79,6 +77,41 @@ def mounts_token(spec: PodSpec, account: ServiceAccount) -> bool:
     if spec.HasField("automountServiceAccountToken"):
         return spec.automountServiceAccountToken
     return not account.HasField("automountServiceAccountToken") or account.automountServiceAccountToken
+
+
+def limits_secrets(account: ServiceAccount) -> bool:
+    """Report whether pods of the account may refer only to the secrets that the account lists."""
+    return account.metadata.annotations.get(ENFORCE_MOUNTABLE_SECRETS) in _TRUE_WORDS
+
+
+def find_forbidden_secret(spec: PodSpec, account: ServiceAccount) -> str:
+    """Return a message about the first secret that the account does not list; "" if it lists all."""
+    mountable = {reference.name for reference in account.secrets}
+    pullable = {reference.name for reference in account.imagePullSecrets}
+    reason = f"is not allowed because service account {account.metadata.name} does not reference that"
+    for volume in spec.volumes:
+        source = volume.volumeSource
+        if source.HasField("secret") and source.secret.secretName not in mountable:
+            return f'volume with secret.secretName="{source.secret.secretName}" {reason} secret'
+    for kind, containers in (("init container", spec.initContainers), ("container", spec.containers)):
+        for container in containers:
+            for user, secret in _secrets_of_environment(container):
+                if secret not in mountable:
+                    return f'{kind} {container.name} with {user} referencing secret.secretName="{secret}" {reason} secret'
+    for index, reference in enumerate(spec.imagePullSecrets):
+        if reference.name not in pullable:
+            return f'imagePullSecrets[{index}].name="{reference.name}" {reason} imagePullSecret'
+    return ""
+
+
+def _secrets_of_environment(container: Container) -> Iterator[tuple[str, str]]:
+    """Yield what refers to a secret, and the name of the secret."""
+    for variable in container.env:
+        if variable.HasField("valueFrom") and variable.valueFrom.HasField("secretKeyRef"):
+            yield f"envVar {variable.name}", variable.valueFrom.secretKeyRef.localObjectReference.name
+    for source in container.envFrom:
+        if source.HasField("secretRef"):
+            yield "envFrom", source.secretRef.localObjectReference.name
 
 
 def _mount_token(spec: PodSpec, uid: str) -> None:
@@ -115,5 +148,5 @@ def _has_mount(container: Container) -> bool:
     return bool(mounts) and any(mount.mountPath == MOUNT_PATH for mount in mounts)
 
 
-def _pod_forbidden(pod: Pod, why: str) -> Rejected:
-    return Rejected(errors.forbidden(f'{PODS.plural} "{pod.metadata.name}" is forbidden: {why}'))
+def _pod_forbidden(pod: str, why: str) -> Rejected:
+    return Rejected(errors.forbidden(f'{PODS.plural} "{pod}" is forbidden: {why}'))

@@ -16,6 +16,8 @@ DefaultStorageClass sets the default storage class in claims without a class.
 
 Source: https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass
 
+StorageObjectInUseProtection sets the finalizers of volumes and claims, so that they stay while they are used.
+
 DefaultIngressClass sets the default ingress class in ingresses without a class.
 
 Source: https://kubernetes.io/docs/concepts/services-networking/ingress/#default-ingress-class
@@ -47,7 +49,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinnace.api import conditions
-from pinnace.api.core_v1_pb2 import Namespace, Node, PersistentVolumeClaim, Pod, Taint
+from pinnace.api.core_v1_pb2 import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Taint
 from pinnace.api.networking_v1_pb2 import Ingress, IngressClass
 from pinnace.api.node_v1_pb2 import RuntimeClass
 from pinnace.api.pods import class_of
@@ -63,6 +65,7 @@ from pinnace.api.resources import (
     NODE_LEASE_NAMESPACE,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
     RUNTIME_CLASSES,
@@ -74,12 +77,14 @@ from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.wellknown import (
+    CLAIM_PROTECTION_FINALIZER,
     CLASS_ANNOTATION,
     DEFAULT_CLASS_ANNOTATION,
     DEFAULT_INGRESS_CLASS_ANNOTATION,
     INGRESS_CLASS_ANNOTATION,
     NOT_READY_TAINT,
     TRACE_ANNOTATION,
+    VOLUME_PROTECTION_FINALIZER,
 )
 from pinnace.apiserver import errors
 from pinnace.apiserver.cacher.cacher import ResourceCache
@@ -270,6 +275,17 @@ class DefaultStorageClass:
             return
         if default := self._default.find():
             obj.spec.storageClassName = default
+
+
+class StorageObjectInUseProtection:
+    resources = (PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
+
+    def admit(self, request: WriteRequest, obj: PersistentVolume | PersistentVolumeClaim) -> None:
+        """Set the finalizer of a new volume or claim, which a controller removes when nothing uses it."""
+        is_claim = isinstance(obj, PersistentVolumeClaim)
+        finalizer = CLAIM_PROTECTION_FINALIZER if is_claim else VOLUME_PROTECTION_FINALIZER
+        if finalizer not in obj.metadata.finalizers:
+            obj.metadata.finalizers.append(finalizer)
 
 
 class DefaultIngressClass:

@@ -3,19 +3,15 @@
 Source: pkg/kubeapiserver/options/plugins.go of Kubernetes.
 """
 
-from collections.abc import Collection
-
 from pinnace.api.resources import (
     INGRESS_CLASSES,
     LIMIT_RANGES,
     NAMESPACES,
     PRIORITY_CLASSES,
     RUNTIME_CLASSES,
-    SERVICE_ACCOUNTS,
     STORAGE_CLASSES,
 )
 from pinnace.apiserver.admission import AdmissionChain, MutatingPlugin
-from pinnace.apiserver.admission.accounts import ServiceAccountAdmission
 from pinnace.apiserver.admission.authorization import ElectionLeases, NodeRestriction, RoleEscalation
 from pinnace.apiserver.admission.defaults import (
     DefaultIngressClass,
@@ -24,6 +20,7 @@ from pinnace.apiserver.admission.defaults import (
     PersistentVolumeClaimResize,
     Priority,
     RuntimeClassAdmission,
+    StorageObjectInUseProtection,
     TaintNodesByCondition,
     TraceContext,
 )
@@ -55,10 +52,9 @@ def build_chain(
     quotas: Quotas,
     tracer: Tracer,
     clock: Clock,
-    optional: Collection[str] = (),
 ) -> AdmissionChain:
-    """Return the chain of all plugins. A plugin that sets defaults and validates is in both lists. `optional`: the names of the
-    enabled plugins of OPTIONAL."""
+    """Return the chain of all plugins. A plugin that sets defaults and validates is in both lists. ServiceAccount is not among
+    them: PodStrategy calls it, after the mutating plugins."""
     cache_of = cacher.cache_of
     limits = LimitRanger(cache_of(LIMIT_RANGES))
     lifecycle = NamespaceLifecycle(cache_of(NAMESPACES))
@@ -70,9 +66,9 @@ def build_chain(
         runtime_class,
         TaintNodesByCondition(),
         DefaultStorageClass(cache_of(STORAGE_CLASSES)),
+        StorageObjectInUseProtection(),
         DefaultIngressClass(cache_of(INGRESS_CLASSES)),
         limits,
-        *([ServiceAccountAdmission(cache_of(SERVICE_ACCOUNTS))] if SERVICE_ACCOUNT in optional else []),
         *([TraceContext(tracer)] if tracer.on else []),
     )
     validating = (

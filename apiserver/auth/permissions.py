@@ -126,7 +126,10 @@ def _fixed_action(action: ResourceAction) -> Actions:
 
 def _patch_actions(resource: Resource[Any]) -> Actions:
     """Return the actions of Patch, by the subresource in the request."""
-    known = {subresource: (action_on(resource, "patch", subresource),) for subresource in ("", "status", "resize")}
+    known = {
+        subresource: (action_on(resource, "patch", subresource),)
+        for subresource in ("", "status", "resize", "ephemeralcontainers")
+    }
     other = (action_on(resource, "patch", UNKNOWN),)
     return lambda request: known.get(request.subresource, other)
 
@@ -260,6 +263,7 @@ _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
     "UpdateStatusBatch": ("update", "status", _batch_targets),
     "Finalize": ("update", "finalize", _object_target),
     "UpdateResize": ("update", "resize", _object_target),
+    "UpdateEphemeralContainers": ("update", "ephemeralcontainers", _object_target),
     "GetScale": ("get", "scale", _named_target),
     "UpdateScale": ("update", "scale", _object_target),
     "PatchScale": ("patch", "scale", _named_target),

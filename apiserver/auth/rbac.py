@@ -31,16 +31,22 @@ from typing import Any, NamedTuple
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef
 from pinnace.api.resources import (
     ALL,
+    API_SERVICES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     COLLECTED,
     CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
+    CRON_JOBS,
     CSI_NODES,
     CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
+    ENDPOINTS,
     EVENTS,
     EVENTS_V1,
+    HORIZONTAL_POD_AUTOSCALERS,
     INGRESSES,
     JOBS,
     LEASES,
@@ -60,6 +66,7 @@ from pinnace.api.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    STATEFUL_SETS,
     STORAGE_CLASSES,
     Resource,
 )
@@ -119,17 +126,21 @@ _READ_BY_SCHEDULER = (
 """Resources that the scheduler reads, other than pods."""
 _EDITABLE = (
     PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
-    SERVICE_ACCOUNTS, INGRESSES, NETWORK_POLICIES,
+    SERVICE_ACCOUNTS, INGRESSES, NETWORK_POLICIES, STATEFUL_SETS, DAEMON_SETS, CRON_JOBS, HORIZONTAL_POD_AUTOSCALERS,
 )  # fmt: skip
-_VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
+_VIEWABLE = (*_EDITABLE, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES, ENDPOINTS, CONTROLLER_REVISIONS)
 """Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
-_SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
+_SCALABLE = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
 _ALL_BUT_SECRETS = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
 _STATUS_OF_CONTROLLERS = (
-    PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
-    REPLICA_SETS, JOBS,
+    NAMESPACES, PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
+    REPLICA_SETS, JOBS, STATEFUL_SETS, DAEMON_SETS, CRON_JOBS, HORIZONTAL_POD_AUTOSCALERS, API_SERVICES,
 )  # fmt: skip
 """Resources whose status controllers write."""
+_CREATED_BY_CONTROLLERS = (
+    PODS, REPLICA_SETS, JOBS, CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, ENDPOINT_SLICES, ENDPOINTS, SERVICE_ACCOUNTS,
+    CONFIG_MAPS, API_SERVICES,
+)  # fmt: skip
 _READ_METRICS = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
 """Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
 
@@ -636,9 +647,11 @@ def _controllers_rules() -> list[PolicyRule]:
         *_build_rules(_READ, _ALL_BUT_SECRETS),
         *_build_rules(("update", "patch", "delete"), COLLECTED),
         *_build_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
-        *_build_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES, SERVICE_ACCOUNTS, CONFIG_MAPS)),
+        *_build_rules(("create",), _CREATED_BY_CONTROLLERS),
         *_build_rules(("update", "patch"), _STATUS_OF_CONTROLLERS, "status"),
         *_build_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
+        PolicyRule(verbs=["get", "update"], apiGroups=[WILDCARD], resources=["*/scale"]),  # of the targets of autoscalers
+        _READ_METRICS,
         _elections_rule("get", "campaign", of=CONTROLLERS_ELECTION),
         _elections_rule("list"),
     ]

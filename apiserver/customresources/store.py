@@ -7,12 +7,15 @@ A new object is written only if its definition is the one by which it was valida
 stays behind when a definition is gone.
 """
 
+from collections.abc import Sequence
+
 from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.resources import CUSTOM_RESOURCE_DEFINITIONS
 from pinnace.api.status import DEFINITION_TERMINATING, Code, Refusal
 from pinnace.apiextensions.kinds import TERMINATING, CustomVersion, has_condition
 from pinnace.apiserver.cacher.cacher import ResourceCache
+from pinnace.apiserver.customresources.conversion import ConversionWebhooks
 from pinnace.apiserver.registry.large import RecentResults
 from pinnace.apiserver.registry.mutation import Mutation
 from pinnace.apiserver.registry.store import Store
@@ -22,9 +25,15 @@ from pinnace.apiserver.storage.interface import Guard
 class VersionForm:
     """The forms of objects of one version: as steps see them, and as etcd has them."""
 
-    def __init__(self, version: CustomVersion) -> None:
+    def __init__(self, version: CustomVersion, webhooks: ConversionWebhooks | None = None) -> None:
+        """`webhooks`: None if objects are converted without the webhook of their kind, although it may have one."""
         self._version = version
+        self._webhooks = webhooks if version.kind.converts_by_webhook else None
         self._served: RecentResults[bytes] = RecentResults()
+
+    @property
+    def needs_calls(self) -> bool:
+        return self._webhooks is not None
 
     def from_stored(self, obj: CustomObject) -> CustomObject:
         key = obj.content, obj.apiVersion, obj.kind
@@ -34,6 +43,23 @@ class VersionForm:
 
     def to_stored(self, obj: CustomObject) -> CustomObject:
         return self._version.to_stored_object(obj)
+
+    async def call_from_stored(self, obj: CustomObject) -> CustomObject:
+        (converted,) = await self.serve([obj])
+        return self.from_stored(converted)
+
+    async def call_to_stored(self, obj: CustomObject) -> CustomObject:
+        assert self._webhooks is not None
+        (converted,) = await self._webhooks.convert([obj], self._version.kind.storage)
+        return converted
+
+    def is_stored_form(self, obj: CustomObject) -> bool:
+        return obj.apiVersion == self._version.kind.storage.api_version
+
+    async def serve(self, objs: Sequence[CustomObject]) -> list[CustomObject]:
+        """Return stored objects in the version. They are shared and must not be changed. Raises Rejected."""
+        assert self._webhooks is not None
+        return await self._webhooks.convert(objs, self._version)
 
 
 class CustomStore(Store[CustomObject]):

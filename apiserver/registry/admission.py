@@ -25,6 +25,8 @@ class AdmissionOperation(Enum):
     UPDATE_STATUS = auto()
     RESIZE = auto()
     """An update of the resources of a pod's containers."""
+    EPHEMERAL = auto()
+    """An update of the ephemeral containers of a pod."""
     FINALIZE = auto()
     """An update of the spec.finalizers of a namespace."""
     DELETE = auto()

@@ -47,7 +47,7 @@ from pinnace.api.ownership import (
     ownable_fields,
     owners_of,
     unchanged_part,
-    unchanged_status,
+    unchanged_status_fields,
     with_status_owner,
     without_owners,
     without_server_fields,
@@ -200,7 +200,7 @@ def _take_over_status(resource: Resource[Any], owner: FieldOwner, new: Any, old:
     if all(getattr(new.status, name) == getattr(old.status, name) for name in names):
         return
     if owner.base:
-        excluded = excluded | unchanged_status(resource, owner.base, old.status)
+        excluded = excluded | unchanged_status_fields(resource, owner.base, old.status)
     excluded = unchanged_part(resource, excluded, old.status, new.status, names)
     owner.base, owner.excluded = b"", excluded.to_json().encode() if excluded else b""
 

@@ -52,6 +52,8 @@ MAX_ROUNDS = 16
 STATUS = "status"
 RESIZE = "resize"
 """The resize subresource, of pods only."""
+EPHEMERAL = "ephemeralcontainers"
+"""The subresource of ephemeral containers, of pods only."""
 FINALIZE = "finalize"
 """The finalize subresource, of namespaces only. It cannot be patched."""
 _TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
@@ -143,12 +145,29 @@ class Allocator(Protocol[T]):
 class StoredForm(Protocol[T]):
     """The forms of the objects of a resource whose steps do not see what etcd has."""
 
+    @property
+    def needs_calls(self) -> bool:
+        """Whether a webhook converts the objects. Then only the coroutines are called."""
+        ...
+
     def from_stored(self, obj: T) -> T:
         """Return the object that steps see, with its resourceVersion. `obj` is not changed."""
         ...
 
     def to_stored(self, obj: T) -> T:
         """Return the object that etcd has."""
+        ...
+
+    async def call_from_stored(self, obj: T) -> T:
+        """Return the object that steps see, with its resourceVersion. Raises Rejected."""
+        ...
+
+    async def call_to_stored(self, obj: T) -> T:
+        """Return the object that etcd has. Raises Rejected."""
+        ...
+
+    def is_stored_form(self, obj: T) -> bool:
+        """Return whether etcd has the object in the present version."""
         ...
 
 
@@ -195,10 +214,13 @@ class Mutator(Generic[T]):
         """Run mutations with distinct keys and return their outcomes."""
         fence = fencing.CURRENT_GUARDS.get()
         form = self._form
-        attempts = [
-            _MutationAttempt(mutation, _cached_version(self._cache.get(mutation.key), form), fence, form)
-            for mutation in mutations
-        ]
+        if form is not None and form.needs_calls:
+            attempts = await self._converted_attempts(mutations, fence, form)
+        else:
+            attempts = [
+                _MutationAttempt(mutation, _cached_version(self._cache.get(mutation.key), form), fence, form)
+                for mutation in mutations
+            ]
         if dry_run:
             for attempt in attempts:
                 attempt.trust_cached_version()
@@ -216,6 +238,25 @@ class Mutator(Generic[T]):
                 break
         return [attempt.outcome or errors.contended(self._resource, attempt.mutation.name) for attempt in attempts]
 
+    async def _converted_attempts(
+        self, mutations: Sequence[Mutation[T]], fence: tuple[Guard, ...], form: StoredForm[T]
+    ) -> list["_MutationAttempt[T]"]:
+        """Return the attempts with the cached versions that a webhook converts. If it cannot, the attempt has an outcome."""
+
+        async def attempt_of(mutation: Mutation[T]) -> _MutationAttempt[T]:
+            entry, refusal, version = self._cache.get(mutation.key), None, None
+            if entry is not None:
+                try:
+                    obj = await form.call_from_stored(entry.parse_uncached())
+                    version = ObjectVersion(obj, entry.mod_revision, entry.value)
+                except Rejected as rejected:
+                    refusal = rejected.refusal
+            attempt = _MutationAttempt(mutation, version, fence, form)
+            attempt.outcome = refusal
+            return attempt
+
+        return await asyncio.gather(*map(attempt_of, mutations))
+
     async def _read_current(self, attempts: Sequence["_MutationAttempt[T]"]) -> None:
         async def read(attempt: _MutationAttempt[T]) -> None:
             try:
@@ -223,7 +264,7 @@ class Mutator(Generic[T]):
             except StorageError as error:
                 attempt.outcome = errors.from_storage(error)
             else:
-                self._continue_with(attempt, current)
+                await self._continue_with(attempt, current)
 
         if attempts:
             await asyncio.gather(*(read(attempt) for attempt in attempts))
@@ -239,7 +280,7 @@ class Mutator(Generic[T]):
                 case WriteConflict() if result.write.key != attempt.mutation.key:
                     attempt.write = None  # a companion: the step chooses another one
                 case WriteConflict():
-                    self._continue_with(attempt, result.current)
+                    await self._continue_with(attempt, result.current)
                 case GuardFailed():
                     attempt.outcome = guard_refusal(result.guard)
                 case WriteDenied():
@@ -247,20 +288,23 @@ class Mutator(Generic[T]):
                 case _:
                     attempt.outcome = errors.from_storage(result)
 
-    def _continue_with(self, attempt: "_MutationAttempt[T]", current: KeyValue | None) -> None:
+    async def _continue_with(self, attempt: "_MutationAttempt[T]", current: KeyValue | None) -> None:
         """Continue with the state that etcd returned."""
         try:
-            attempt.set_current_version(self._decode_version(current))
+            attempt.set_current_version(await self._decode_version(current))
         except DecodeError:
             attempt.outcome = errors.unreadable(self._resource, attempt.mutation.name)
+        except Rejected as rejected:
+            attempt.outcome = rejected.refusal
 
-    def _decode_version(self, current: KeyValue | None) -> ObjectVersion[T] | None:
+    async def _decode_version(self, current: KeyValue | None) -> ObjectVersion[T] | None:
+        """Raises DecodeError, Rejected."""
         if current is None:
             return None
         obj = self._resource.message()
         obj.ParseFromString(current.value + wire.encode_resource_version(current.mod_revision))
         if self._form is not None:
-            obj = self._form.from_stored(obj)
+            obj = await self._form.call_from_stored(obj) if self._form.needs_calls else self._form.from_stored(obj)
         return ObjectVersion(obj, current.mod_revision, current.value)
 
 
@@ -307,6 +351,7 @@ class _MutationAttempt(Generic[T]):
     """
 
     __slots__ = (
+        "_converted",
         "_deferred_refusal",
         "_form",
         "_guards",
@@ -335,6 +380,7 @@ class _MutationAttempt(Generic[T]):
         self._is_current = False  # whether the version was read from etcd; otherwise it is from the cache and may be stale
         self._deferred_refusal: Refusal | None = None  # the refusal of the deferred step for that version
         self._uid, self._value = "", b""
+        self._converted: T | None = None  # the stored form of the next state, if a webhook converts it
         self.deferred: DeferredState[T] | None = None
         self.outcome: Outcome | None = None
         self.write: Write | None = None
@@ -365,6 +411,8 @@ class _MutationAttempt(Generic[T]):
             return
         if isinstance(step, DeferredState):
             self.deferred = step
+        elif self._needs_calls:
+            self.deferred = DeferredState(lambda: _return(step))
         else:
             self._take_next_state(step, dry_run)
 
@@ -376,8 +424,31 @@ class _MutationAttempt(Generic[T]):
         except Rejected as rejected:
             self._deferred_refusal = rejected.refusal
             self._handle_refusal(rejected.refusal)
-        else:
-            self._take_next_state(step, dry_run)
+            return
+        if self._needs_calls:
+            try:
+                await self._convert(step)
+            except Rejected as rejected:
+                self.outcome = rejected.refusal
+                return
+        self._take_next_state(step, dry_run)
+
+    @property
+    def _needs_calls(self) -> bool:
+        return self._form is not None and self._form.needs_calls
+
+    async def _convert(self, step: Final[T]) -> None:
+        """Let a webhook convert the object that a step returns. Raises Rejected."""
+        assert self._form is not None
+        self._converted, obj = None, None
+        if isinstance(step, PutObject):
+            obj = step.obj
+        elif isinstance(step, RemoveObject):
+            obj = step.last
+        elif step is MutationEffect.NO_OP and self._is_current:
+            obj = self._unchanged()
+        if obj is not None:
+            self._converted = await self._form.call_to_stored(obj)
 
     def _handle_refusal(self, refusal: Refusal) -> None:
         if self._is_current:
@@ -412,21 +483,43 @@ class _MutationAttempt(Generic[T]):
             self.write = Write(self.mutation.key, value, expected, self._guards, grows=put.grows, companions=put.companions)
 
     def _encode_object(self, obj: T) -> bytes:
+        """Return the stored form. An attempt encodes one object, which `_convert` has converted if a webhook has to."""
+        if self._needs_calls:
+            assert self._converted is not None
+            return self._converted.SerializeToString()
         return (obj if self._form is None else self._form.to_stored(obj)).SerializeToString()
 
     def _rewrite_form(self) -> PutObject[T] | None:
         """Return the unchanged object if etcd has it in another form than the present one, for example in another version."""
+        obj = self._unchanged()
+        if obj is None or self._version is None:
+            return None
+        return PutObject(obj) if self._encode_object(obj) != self._version.value else None
+
+    def _unchanged(self) -> T | None:
+        """Return the unchanged object if its form is to be compared with the stored one. What a webhook converts is compared
+        only if its version is another one."""
         if self._form is None or self._version is None:
             return None
+        if self._form.needs_calls:
+            stored: Any = type(self._version.obj)()
+            stored.ParseFromString(self._version.value)
+            if self._form.is_stored_form(stored):
+                return None
         obj: Any = type(self._version.obj)()
         obj.CopyFrom(self._version.obj)
         obj.metadata.resourceVersion = ""
-        return PutObject(obj) if self._encode_object(obj) != self._version.value else None
+        unchanged: T = obj
+        return unchanged
+
+
+async def _return(step: Final[T]) -> Final[T]:
+    return step
 
 
 def check_subresource(resource: Resource[T], request: PatchRequest) -> None:
     """Check that the subresource can be patched. Raises Rejected."""
-    patchable = (STATUS, RESIZE) if resource is PODS else (STATUS,)
+    patchable = (STATUS, RESIZE, EPHEMERAL) if resource is PODS else (STATUS,)
     if request.subresource not in ("", *patchable):
         names = " and ".join(f'"{subresource}"' for subresource in patchable)
         raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched; expected {names}'))

@@ -44,6 +44,7 @@ from pinnace.apiserver.registry.large import LARGE, compute
 from pinnace.apiserver.registry.managed_fields import AppliedConfiguration
 from pinnace.apiserver.registry.metadata import clear_server_fields, copy_owners, drop_duplicate_owners, keep_identity
 from pinnace.apiserver.registry.mutation import (
+    EPHEMERAL,
     FINALIZE,
     RESIZE,
     STATUS,
@@ -70,8 +71,14 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
 M = TypeVar("M", bound=Object)
-_PATCHES = {"": AdmissionOperation.UPDATE, STATUS: AdmissionOperation.UPDATE_STATUS, RESIZE: AdmissionOperation.RESIZE}
+_PATCHES = {
+    "": AdmissionOperation.UPDATE,
+    STATUS: AdmissionOperation.UPDATE_STATUS,
+    RESIZE: AdmissionOperation.RESIZE,
+    EPHEMERAL: AdmissionOperation.EPHEMERAL,
+}
 """By subresource."""
+_SPEC_OPERATIONS = (AdmissionOperation.UPDATE, AdmissionOperation.RESIZE, AdmissionOperation.EPHEMERAL)
 SUBRESOURCES = {AdmissionOperation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
 ATTEMPTS = 8
 """Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
@@ -221,6 +228,13 @@ class Store(Generic[T]):
         await self._prepare_dry_run(by)
         return await self.mutate(
             [self._update_mutation(obj, by, AdmissionOperation.RESIZE) for obj in objs], dry_run=by.dry_run
+        )
+
+    async def update_ephemeral_containers(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
+        """Replace the ephemeral containers of pods."""
+        await self._prepare_dry_run(by)
+        return await self.mutate(
+            [self._update_mutation(obj, by, AdmissionOperation.EPHEMERAL) for obj in objs], dry_run=by.dry_run
         )
 
     async def patch(self, request: PatchRequest, by: WriteRequest) -> list[Outcome]:
@@ -545,6 +559,9 @@ class Store(Generic[T]):
         elif operation is AdmissionOperation.RESIZE:
             self.strategy.prepare_resize(new, old)
             keep_equal(new, old)
+        elif operation is AdmissionOperation.EPHEMERAL:
+            self.strategy.prepare_ephemeral_containers(new, old)
+            keep_equal(new, old)
         else:
             keep_identity(new, old)
             copy_owners(new.metadata, old.metadata)
@@ -582,6 +599,8 @@ class Store(Generic[T]):
             return self.strategy.validate_status_update(new, old)
         if operation is AdmissionOperation.RESIZE:
             return self.strategy.validate_resize(new, old)
+        if operation is AdmissionOperation.EPHEMERAL:
+            return self.strategy.validate_ephemeral_containers(new, old)
         if operation is AdmissionOperation.FINALIZE:
             return self.strategy.validate_finalize(new, old)
         return self.strategy.in_version(by.api_version).validate_update(new, old)
@@ -595,7 +614,7 @@ class Store(Generic[T]):
         new.metadata.resourceVersion = ""
         if self._is_finalized(new):
             return RemoveObject(last=new)
-        if operation in (AdmissionOperation.UPDATE, AdmissionOperation.RESIZE) and self.strategy.is_new_generation(new, old):
+        if operation in _SPEC_OPERATIONS and self.strategy.is_new_generation(new, old):
             if self.strategy.has_generation:
                 new.metadata.generation = old.metadata.generation + 1
             old_warnings = set(self.strategy.warnings(old))
@@ -765,8 +784,7 @@ class ObjectCreator(Generic[T]):
         if violations := self._strategy.in_version(by.api_version).validate(obj):
             raise Rejected(errors.invalid(self._resource, obj.metadata.name or obj.metadata.generateName, violations))
         self._admission.validate(by, AdmissionOperation.CREATE, self._resource, obj, None)
-        self._strategy.finish_create(obj)
-        warn(self._strategy.warnings(obj))
+        warn(self._strategy.finish_create(obj))
 
     def _set_defaults(self, obj: T, by: WriteRequest) -> None:
         """Run admission and set defaults. Idempotent, so it also runs after a webhook has changed the object. Raises

@@ -109,9 +109,10 @@ class Strategy(Generic[T]):
         """Set defaults, and clear the fields that a client may not set (status)."""
         self.set_defaults(obj)
 
-    def finish_create(self, obj: T) -> None:
-        """Make the last changes to a new object that is valid and admitted. Called once for each object, while a refused object
-        and one that a webhook changes are prepared again."""
+    def finish_create(self, obj: T) -> Iterable[str]:
+        """Make the last changes to a new object that is valid and admitted, and return its warnings. Called once for each
+        object, while a refused object and one that a webhook changes are prepared again."""
+        return self.warnings(obj)
 
     def validate(self, obj: T) -> list[Violation]:
         """Return the violations of a new object, after `prepare_create`."""
@@ -142,6 +143,13 @@ class Strategy(Generic[T]):
     def validate_resize(self, obj: T, old: T) -> list[Violation]:
         """Return the violations of a resize, after `prepare_resize`."""
         return [forbidden("spec", "this resource cannot be resized")]
+
+    def prepare_ephemeral_containers(self, obj: T, old: T) -> None:
+        """Copy everything but the ephemeral containers from `old`. By default such an update is refused."""
+
+    def validate_ephemeral_containers(self, obj: T, old: T) -> list[Violation]:
+        """Return the violations of an update of ephemeral containers, after `prepare_ephemeral_containers`."""
+        return [forbidden("spec.ephemeralContainers", "this resource has no ephemeral containers")]
 
     def prepare_finalize(self, obj: T, old: T) -> None:
         """Copy the fields that an update of spec.finalizers may not change from `old`. By default such an update is refused."""

@@ -71,6 +71,9 @@ class ConvertingService(ResourceService[Any]):
     async def update(self, request: Any, context: Context) -> bytes:
         return self._convert_to_served(await super().update(self._to_stored("Update", request), context))
 
+    async def update_status(self, request: Any, context: Context) -> bytes:
+        return self._convert_to_served(await super().update_status(self._to_stored("Update", request), context))
+
     async def patch(self, request: PatchRequest, context: Context) -> bytes:
         return self._convert_to_served(await super().patch(request, context))
 

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 
 from pinnace.api.core_v1_pb2 import ContainerStatus, Node, Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
-from pinnace.api.pods import ended
+from pinnace.api.pods import all_containers, ended
 from pinnace.api.pods_pb2 import AttachRequest, ExecRequest, LogsRequest, PortForwardRequest
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
@@ -124,7 +124,7 @@ def _no_kubelet_client() -> Refusal:
 
 def choose_container(pod: Pod, container: str) -> str:
     """Return the name of the requested container, or of the default container. Raises Rejected."""
-    names = [item.name for item in (*pod.spec.initContainers, *pod.spec.containers)]
+    names = [item.name for item in all_containers(pod.spec)]
     if not container:
         annotated = pod.metadata.annotations.get(DEFAULT_CONTAINER_ANNOTATION, "")
         return annotated if annotated in names else pod.spec.containers[0].name
@@ -170,7 +170,8 @@ def check_forwardable(pod: Pod) -> None:
 
 
 def _find_container_status(pod: Pod, container: str) -> ContainerStatus:
-    statuses = (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+    status = pod.status
+    statuses = (*status.initContainerStatuses, *status.containerStatuses, *status.ephemeralContainerStatuses)
     return next((status for status in statuses if status.name == container), ContainerStatus())
 
 

@@ -72,7 +72,7 @@ from pinnace.apiserver.registry.eviction import (
     take_disruptions_mutation,
 )
 from pinnace.apiserver.registry.fencing import FenceVerifier
-from pinnace.apiserver.registry.mutation import Mutation, ObjectVersion, Outcome
+from pinnace.apiserver.registry.mutation import EPHEMERAL, Mutation, ObjectVersion, Outcome
 from pinnace.apiserver.registry.store import Store, require_single_outcome
 from pinnace.apiserver.services import kubelets, methods, metrics
 from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
@@ -160,6 +160,12 @@ class PodService(ResourceService[Pod]):
         by = self.write_request(request, context)
         updating = self.store.update_resize([request.object], by)
         outcomes = await self.audit_write(by, "update", "resize", [request.object.metadata], updating)
+        return visible_object(outcomes, context.user)
+
+    async def update_ephemeral_containers(self, request: UpdatePodRequest, context: Context) -> bytes:
+        by = self.write_request(request, context)
+        updating = self.store.update_ephemeral_containers([request.object], by)
+        outcomes = await self.audit_write(by, "update", EPHEMERAL, [request.object.metadata], updating)
         return visible_object(outcomes, context.user)
 
     async def evict(self, request: EvictRequest, context: Context) -> BatchItem:

@@ -4,9 +4,9 @@
                                  audit annotations --> the lines of the call in the audit log
     policy --match conditions--> mutations, one after the other --> the object with defaults
 
-The policies are used in the order of their names. The expressions of one use share a limit of their work, and the event loop
-runs between two uses, so no policy blocks the server for long. A policy that cannot be evaluated rejects the write, or has no
-effect with the failurePolicy Ignore.
+The policies are used in the order of their names. The expressions of one use share a limit of their work, all policies of a
+write share MAX_WORK, and the event loop runs between two uses, so no policy blocks the server for long. A policy that cannot be
+evaluated rejects the write, or has no effect with the failurePolicy Ignore.
 
 Source: pkg/admission/plugin/policy/{validating,mutating} of k8s.io/apiserver 1.36, and its messages.
 """
@@ -57,7 +57,7 @@ from pinnace.apiserver.webhooks.review import (
     review_attributes,
     status_details,
 )
-from pinnace.cel.meter import Meter
+from pinnace.cel.meter import WORK_LIMIT, Meter
 from pinnace.cel.programs import EvaluationError, Variables
 from pinnace.runtime.clock import Clock
 
@@ -70,6 +70,8 @@ MAX_MESSAGE = 5 << 10
 """Bytes of the result of a messageExpression."""
 MAX_FAILURES = 50
 """Failed validations in an annotation of the audit log, as in Kubernetes."""
+MAX_WORK = 10 * WORK_LIMIT
+"""Work of all policies of a write: about 0.5 s."""
 MUCH_WORK = 20_000
 """Work of a policy (pinnace.cel.meter) after which other tasks run: about 2 ms."""
 FAILURE_ANNOTATION = "validation.policy.admission.k8s.io/validation_failure"
@@ -122,6 +124,17 @@ class _ConfigurationError(NamedTuple):
     message: str
 
 
+class _Budget:
+    """The work of all policies of a write: of the validating ones, or of a round of the mutating ones. `left`: what the next
+    ones may use. Without it, each of a hundred policies could use WORK_LIMIT."""
+
+    def __init__(self) -> None:
+        self.left = MAX_WORK
+
+    def spend(self, meter: Meter) -> None:
+        self.left = max(self.left - meter.work, 0)
+
+
 class _Use(NamedTuple):
     """The values of the variables of a policy."""
 
@@ -170,7 +183,7 @@ class PolicyAdmission:
 
     async def validate(self, change: WriteAttributes) -> None:
         """Raises Rejected if a policy denies the write."""
-        forms, verdicts = ReviewForms(change), _Verdicts()
+        forms, verdicts, budget = ReviewForms(change), _Verdicts(), _Budget()
         collected: dict[str, dict[str, dict[str, None]]] = {}
         for selected in self._select(self._validating, change):
             name, binding = selected.policy.name, selected.binding.name
@@ -179,8 +192,10 @@ class PolicyAdmission:
                     message = f"failed to configure binding: {selected.message}"
                     verdicts.denied.append(_Decision(name, binding, message))
             else:
-                use = self._use(selected, change, forms, mutating=False)
+                await selected.policy.compile()
+                use = self._use(selected, change, forms, budget, mutating=False)
                 self._apply_validations(use, verdicts, collected.setdefault(name, {}))
+                budget.spend(use.meter)
                 await _pause_after(use.meter)
         for policy, values_by_key in collected.items():
             for key, values in values_by_key.items():
@@ -200,7 +215,7 @@ class PolicyAdmission:
         Raises Rejected."""
         if change.operation in (DELETE, CONNECT):
             return change.obj
-        errors: list[str] = []
+        errors, budget = list[str](), _Budget()
         for selected in list(self._select(self._mutating, change)):
             policy, binding = selected.policy, selected.binding
             place = f"policy '{policy.name}' with binding '{binding.name}' denied request"
@@ -212,8 +227,9 @@ class PolicyAdmission:
             if round_number and key not in state.again:
                 continue
             before = change.obj
+            await policy.compile()
             try:
-                change = self._apply_mutations(selected, change)
+                change = self._apply_mutations(selected, change, budget)
             except _PolicyError as error:
                 if not policy.ignores_failures:
                     errors.append(f"{place}: {error}")
@@ -242,8 +258,10 @@ class PolicyAdmission:
                 else:
                     yield from (_Selected(policy, binding, param, version) for param in params)
 
-    def _use(self, selected: _Selected, change: WriteAttributes, forms: ReviewForms, *, mutating: bool) -> _Use:
-        policy, version, meter = selected.policy, selected.version, Meter()
+    def _use(
+        self, selected: _Selected, change: WriteAttributes, forms: ReviewForms, budget: _Budget, *, mutating: bool
+    ) -> _Use:
+        policy, version, meter = selected.policy, selected.version, Meter(work_limit=min(WORK_LIMIT, budget.left))
         bindings: dict[str, Any] = {
             "object": forms.parse(forms.obj(version)),
             "oldObject": forms.parse(forms.old(version)),
@@ -253,7 +271,7 @@ class PolicyAdmission:
         }
         if policy.param_kind is not None:
             bindings["params"] = _param_form(selected.param)
-        bindings["variables"] = Variables(policy.named.programs, bindings, meter)
+        bindings["variables"] = Variables(policy.expressions.named.programs, bindings, meter)
         return _Use(policy, selected.binding, bindings, meter)
 
     def _namespace_form(self, change: WriteAttributes) -> Any:
@@ -264,12 +282,12 @@ class PolicyAdmission:
 
     def _apply_validations(self, use: _Use, verdicts: _Verdicts, annotations: dict[str, dict[str, None]]) -> None:
         policy, began = use.policy, self._clock.monotonic()
-        conditions = policy.conditions.evaluate(use.bindings, use.meter)
+        conditions = policy.expressions.conditions.evaluate(use.bindings, use.meter)
         if conditions.error:
             self._decide_actions(use, _Decision(policy.name, use.binding.name, conditions.error), verdicts, began)
         if not conditions.matches:
             return
-        for index, validation in enumerate(policy.validations):
+        for index, validation in enumerate(policy.expressions.validations):
             result = use.evaluate(validation.expression)
             if isinstance(result, EvaluationError):
                 if not policy.ignores_failures:
@@ -279,7 +297,7 @@ class PolicyAdmission:
                 message = _message_of(use, validation)
                 decision = _Decision(policy.name, use.binding.name, message, validation.reason or INVALID, index)
                 self._decide_actions(use, decision, verdicts, began)
-        for annotation in policy.audit_annotations:
+        for annotation in policy.expressions.audit_annotations:
             value = use.evaluate(annotation.expression)
             if isinstance(value, EvaluationError):
                 if not policy.ignores_failures:
@@ -302,18 +320,21 @@ class PolicyAdmission:
             seconds = self._clock.monotonic() - began
             self._meter.checked(False, decision.policy, decision.binding, error, action.lower(), seconds)
 
-    def _apply_mutations(self, selected: _Selected, change: WriteAttributes) -> WriteAttributes:
+    def _apply_mutations(self, selected: _Selected, change: WriteAttributes, budget: _Budget) -> WriteAttributes:
         """Return the write after the mutations of a policy. Each sees the object after the previous ones. Raises _PolicyError,
         Rejected."""
         policy, binding = selected.policy, selected.binding
         began, error_type = self._clock.monotonic(), "no_error"
         try:
-            for index, mutation in enumerate(policy.mutations):
+            for index, mutation in enumerate(policy.expressions.mutations):
                 forms = ReviewForms(change, hides_identity=True)
-                use = self._use(selected, change, forms, mutating=True)
-                if not index and not _fulfills_conditions(use):
-                    break
-                obj = _mutated(use, mutation, change, forms, selected.version)
+                use = self._use(selected, change, forms, budget, mutating=True)
+                try:
+                    if not index and not _fulfills_conditions(use):
+                        break
+                    obj = _mutated(use, mutation, change, forms, selected.version)
+                finally:
+                    budget.spend(use.meter)
                 if obj is not change.obj:
                     change.complete(obj)
                     change = change._replace(obj=obj)
@@ -338,7 +359,7 @@ async def _pause_after(meter: Meter) -> None:
 
 def _fulfills_conditions(use: _Use) -> bool:
     """Raises _PolicyError."""
-    result = use.policy.conditions.evaluate(use.bindings, use.meter)
+    result = use.policy.expressions.conditions.evaluate(use.bindings, use.meter)
     if result.error:
         raise _PolicyError(result.error)
     return result.matches

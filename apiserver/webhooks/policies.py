@@ -1,13 +1,14 @@
-"""Admission policies, compiled with their bindings, and which of them a write concerns.
+"""Admission policies with their bindings, and which of them a write concerns.
 
 A policy has an effect only through bindings. A binding selects writes among those that the policy concerns, and the parameters
-of the policy. The policies are compiled when one of them, or a binding, changes.
+of the policy.
 
 Source: pkg/admission/plugin/policy/{generic,matching} of k8s.io/apiserver 1.36.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -128,40 +129,57 @@ class Binding:
     actions: Sequence[str]
 
 
-@dataclass(frozen=True, eq=False)
-class Policy:
-    name: str
-    mutating: bool
-    constraints: Constraints
+class PolicyExpressions(NamedTuple):
+    """The compiled expressions of a policy."""
+
     conditions: MatchConditions
     named: NamedExpressions
-    ignores_failures: bool
-    param_kind: ParamKind | None
     validations: Sequence[Validation] = ()
     audit_annotations: Sequence[AuditAnnotation] = ()
     mutations: Sequence[Mutation] = ()
-    is_reinvoked: bool = False
 
 
-def compile_policy(policy: Any) -> Policy:
-    """Compile a ValidatingAdmissionPolicy or MutatingAdmissionPolicy."""
+class Policy:
+    """A ValidatingAdmissionPolicy or MutatingAdmissionPolicy. Its expressions are compiled in a thread when a write first needs
+    them: 64 KiB take up to a second, which only the writes that it concerns wait for."""
+
+    def __init__(self, policy: Any) -> None:
+        spec = policy.spec
+        self.name: str = policy.metadata.name
+        self.constraints = Constraints(spec.matchConstraints)
+        self.ignores_failures = spec.failurePolicy == IGNORE
+        self.param_kind: ParamKind | None = spec.paramKind if spec.HasField("paramKind") else None
+        self.is_reinvoked = isinstance(policy, MutatingAdmissionPolicy) and spec.reinvocationPolicy == IF_NEEDED
+        self._policy = policy
+        self._compiled: PolicyExpressions | None = None
+        self._compiling = asyncio.Lock()
+
+    @property
+    def expressions(self) -> PolicyExpressions:
+        """Available after `compile`."""
+        assert self._compiled is not None
+        return self._compiled
+
+    async def compile(self) -> None:
+        if self._compiled is None:
+            async with self._compiling:
+                if self._compiled is None:
+                    self._compiled = await asyncio.to_thread(compile_expressions, self._policy)
+
+
+def compile_expressions(policy: Any) -> PolicyExpressions:
+    """Compile the expressions of a ValidatingAdmissionPolicy or MutatingAdmissionPolicy."""
     spec = policy.spec
     has_params, ignores_failures = spec.HasField("paramKind"), spec.failurePolicy == IGNORE
     named = NamedExpressions(spec.variables, has_params=has_params)
     variables = named.types()
     mutating = isinstance(policy, MutatingAdmissionPolicy)
-    return Policy(
-        name=policy.metadata.name,
-        mutating=mutating,
-        constraints=Constraints(spec.matchConstraints),
+    return PolicyExpressions(
         conditions=MatchConditions.compile(spec.matchConditions, ignores_failures=ignores_failures, has_params=has_params),
         named=named,
-        ignores_failures=ignores_failures,
-        param_kind=spec.paramKind if has_params else None,
         validations=[] if mutating else [_compile_validation(item, named) for item in spec.validations],
         audit_annotations=[] if mutating else _compile_annotations(policy, variables),
         mutations=[_compile_mutation(item, variables) for item in spec.mutations] if mutating else [],
-        is_reinvoked=mutating and spec.reinvocationPolicy == IF_NEEDED,
     )
 
 
@@ -231,7 +249,7 @@ class PolicyIndex(ConfigurationIndex[Sequence[PolicyMatch]]):
             obj = entry.obj
             known = self._compiled.get(entry.key)
             if known is None or known[0] is not entry:
-                known = entry, compile_policy(obj) if type(obj).__name__ == self._kind else _compile_binding(obj)
+                known = entry, Policy(obj) if type(obj).__name__ == self._kind else _compile_binding(obj)
             compiled[entry.key] = known
             match known[1]:
                 case Policy() as policy:

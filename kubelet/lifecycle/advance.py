@@ -172,11 +172,12 @@ def advance_pod(want: DesiredState, state: PodState, containers: Sequence[Contai
     init = _sync_init_containers(plan.init, state, views, ending, builder) if plan.init else NO_INIT
     main = _sync_main_containers(plan.main, init.complete, views, ending, builder)
     done = not (main.alive or init.alive or (main.absent and ending is None and not init.failed))
-    if init.sidecars and done:
+    watching = _sync_ephemeral_containers(plan.ephemeral, done, views, ending, builder) if plan.ephemeral else False
+    if (init.sidecars or watching) and done:
         if ending is None:  # the stop requests of the sidecars are obsolete
             return advance_pod(want, state._replace(ending=Ending(now, plan.grace)), containers, now)
         _stop_sidecars(init.sidecars, ending, builder)
-    phase = _next_phase(main, ending, done and not init.sidecars)
+    phase = _next_phase(main, ending, done and not init.sidecars and not watching)
     if not mounted:
         builder.hold_starts_until(want.mounted_at)
     elif want.held:
@@ -314,6 +315,23 @@ def _sync_main_containers(
         elif view.exit is not None and view.exit.code != 0:
             failed = True
     return MainSummary(alive, absent, starting, failed, ready)
+
+
+def _sync_ephemeral_containers(
+    plans: Sequence[ContainerPlan], done: bool, views: Views, ending: Ending | None, builder: StepBuilder
+) -> bool:
+    """They start at once, even while init containers run, and are not restarted. Returns whether one of them runs."""
+    running = False
+    for plan in plans:
+        view = views.get(plan.name)
+        if view is None:
+            if ending is None and not done:
+                builder.actions.append(StartContainer(plan.name, 0))
+        elif sync_container(builder, plan, view, ending).alive:
+            running = True
+            if ending is not None:
+                stop_container(builder, plan, view, ending.since.monotonic, ending.grace)
+    return running
 
 
 def _next_phase(main: MainSummary, ending: Ending | None, over: bool) -> PodPhase:

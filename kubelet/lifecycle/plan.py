@@ -27,7 +27,7 @@ from pinnace.api.core_v1_pb2 import (
     Toleration,
 )
 from pinnace.api.intstr_v1_pb2 import IntOrString
-from pinnace.api.pods import ENDED
+from pinnace.api.pods import ENDED, container_of_ephemeral
 from pinnace.fit import Requests, has_node_requirements, pod_requests
 from pinnace.kubelet.runtime.interface import CallKind, ContainerCall, Handler, Moment
 
@@ -83,6 +83,8 @@ class PodPlan(NamedTuple):
     """The images by container name, for containers that are restarted when the image changes. Init containers are not, except
     sidecars.
     """
+    ephemeral: tuple[ContainerPlan, ...] = ()
+    """Containers that were added to look at the pod. The pod does not depend on them."""
     plain: bool = False
     """Only main containers, without hooks and probes: the most frequent case."""
 
@@ -96,9 +98,13 @@ def build_pod_plan(spec: PodSpec) -> PodPlan:
     init = tuple(_init_container(init_container, init_policy, grace) for init_container in spec.initContainers)
     deadline = float(spec.activeDeadlineSeconds) if spec.HasField("activeDeadlineSeconds") else None
     gates = tuple(gate.conditionType for gate in spec.readinessGates)
-    plain = not (init or gates or deadline is not None or any(item.attended for item in main))
+    ephemeral = tuple(
+        ContainerPlan(container.name, "Never", container.image, grace=grace)
+        for container in map(container_of_ephemeral, spec.ephemeralContainers)
+    )
+    plain = not (init or gates or ephemeral or deadline is not None or any(item.attended for item in main))
     images = {item.name: item.image for item in (*(item for item in init if item.sidecar), *main)}
-    return PodPlan(main, init, grace, deadline, gates, MappingProxyType(images), plain)
+    return PodPlan(main, init, grace, deadline, gates, MappingProxyType(images), ephemeral, plain)
 
 
 def _init_container(container: Container, policy: str, grace: float) -> ContainerPlan:

@@ -17,6 +17,7 @@ Source: https://github.com/container-storage-interface/spec (ControllerPublishVo
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod, SleepAction
@@ -119,7 +120,8 @@ class FakeRuntime:
         except UnsupportedPod:  # the annotations were changed after the pod was accepted
             sandbox = _PodSandbox(self._unscripted)
         self._pods[pod.metadata.uid] = sandbox
-        for status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses):
+        groups = (pod.status.initContainerStatuses, pod.status.containerStatuses, pod.status.ephemeralContainerStatuses)
+        for status in chain.from_iterable(groups):
             if attempt := _resume_attempt(status, sandbox.script.behaviour_of(status.name), now):
                 sandbox.attempts[status.name] = attempt
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import Container, EnvVar, Pod
+from pinnace.api.pods import all_containers
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.runtime.downward import field_value, resource_value
 from pinnace.kubelet.runtime.interface import ContainerView, UnsupportedPod
@@ -30,8 +31,7 @@ class PodSnapshot(NamedTuple):
 
     def container(self, name: str) -> Container:
         """Empty if there is none."""
-        containers = (*self.pod.spec.initContainers, *self.pod.spec.containers)
-        return next((item for item in containers if item.name == name), Container(name=name))
+        return next((item for item in all_containers(self.pod.spec) if item.name == name), Container(name=name))
 
     def view(self, name: str) -> ContainerView | None:
         return next((container for container in self.containers if container.name == name), None)

@@ -25,37 +25,74 @@ _sym_db = _symbol_database.Default()
 from pinnace.api import core_v1_pb2 as pinnace_dot_api_dot_core__v1__pb2
 from pinnace.api import intstr_v1_pb2 as pinnace_dot_api_dot_intstr__v1__pb2
 from pinnace.api import meta_v1_pb2 as pinnace_dot_api_dot_meta__v1__pb2
+from pinnace.api import runtime_v1_pb2 as pinnace_dot_api_dot_runtime__v1__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19pinnace/api/apps_v1.proto\x12\x0fpinnace.apps.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x1bpinnace/api/intstr_v1.proto\x1a\x19pinnace/api/meta_v1.proto\"\x9d\x01\n\nReplicaSet\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12-\n\x04spec\x18\x02 \x01(\x0b\x32\x1f.pinnace.apps.v1.ReplicaSetSpec\x12\x31\n\x06status\x18\x03 \x01(\x0b\x32!.pinnace.apps.v1.ReplicaSetStatus\"\xb3\x01\n\x0eReplicaSetSpec\x12\x15\n\x08replicas\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x30\n\x08selector\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.LabelSelector\x12\x32\n\x08template\x18\x03 \x01(\x0b\x32 .pinnace.core.v1.PodTemplateSpec\x12\x17\n\x0fminReadySeconds\x18\x04 \x01(\x05\x42\x0b\n\t_replicas\"\x84\x02\n\x10ReplicaSetStatus\x12\x10\n\x08replicas\x18\x01 \x01(\x05\x12\x1c\n\x14\x66ullyLabeledReplicas\x18\x02 \x01(\x05\x12\x1a\n\x12observedGeneration\x18\x03 \x01(\x03\x12\x15\n\rreadyReplicas\x18\x04 \x01(\x05\x12\x19\n\x11\x61vailableReplicas\x18\x05 \x01(\x05\x12\x38\n\nconditions\x18\x06 \x03(\x0b\x32$.pinnace.apps.v1.ReplicaSetCondition\x12 \n\x13terminatingReplicas\x18\x07 \x01(\x05H\x00\x88\x01\x01\x42\x16\n\x14_terminatingReplicas\"\x87\x01\n\x13ReplicaSetCondition\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x31\n\x12lastTransitionTime\x18\x03 \x01(\x0b\x32\x15.pinnace.meta.v1.Time\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\"i\n\x0eReplicaSetList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12*\n\x05items\x18\x02 \x03(\x0b\x32\x1b.pinnace.apps.v1.ReplicaSet\"\x9d\x01\n\nDeployment\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12-\n\x04spec\x18\x02 \x01(\x0b\x32\x1f.pinnace.apps.v1.DeploymentSpec\x12\x31\n\x06status\x18\x03 \x01(\x0b\x32!.pinnace.apps.v1.DeploymentStatus\"\xf8\x02\n\x0e\x44\x65ploymentSpec\x12\x15\n\x08replicas\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x30\n\x08selector\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.LabelSelector\x12\x32\n\x08template\x18\x03 \x01(\x0b\x32 .pinnace.core.v1.PodTemplateSpec\x12\x35\n\x08strategy\x18\x04 \x01(\x0b\x32#.pinnace.apps.v1.DeploymentStrategy\x12\x17\n\x0fminReadySeconds\x18\x05 \x01(\x05\x12!\n\x14revisionHistoryLimit\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x0e\n\x06paused\x18\x07 \x01(\x08\x12$\n\x17progressDeadlineSeconds\x18\t \x01(\x05H\x02\x88\x01\x01\x42\x0b\n\t_replicasB\x17\n\x15_revisionHistoryLimitB\x1a\n\x18_progressDeadlineSeconds\"c\n\x12\x44\x65ploymentStrategy\x12\x0c\n\x04type\x18\x01 \x01(\t\x12?\n\rrollingUpdate\x18\x02 \x01(\x0b\x32(.pinnace.apps.v1.RollingUpdateDeployment\"\x83\x01\n\x17RollingUpdateDeployment\x12\x36\n\x0emaxUnavailable\x18\x01 \x01(\x0b\x32\x1e.pinnace.intstr.v1.IntOrString\x12\x30\n\x08maxSurge\x18\x02 \x01(\x0b\x32\x1e.pinnace.intstr.v1.IntOrString\"\xcc\x02\n\x10\x44\x65ploymentStatus\x12\x1a\n\x12observedGeneration\x18\x01 \x01(\x03\x12\x10\n\x08replicas\x18\x02 \x01(\x05\x12\x17\n\x0fupdatedReplicas\x18\x03 \x01(\x05\x12\x19\n\x11\x61vailableReplicas\x18\x04 \x01(\x05\x12\x1b\n\x13unavailableReplicas\x18\x05 \x01(\x05\x12\x38\n\nconditions\x18\x06 \x03(\x0b\x32$.pinnace.apps.v1.DeploymentCondition\x12\x15\n\rreadyReplicas\x18\x07 \x01(\x05\x12\x1b\n\x0e\x63ollisionCount\x18\x08 \x01(\x05H\x00\x88\x01\x01\x12 \n\x13terminatingReplicas\x18\t \x01(\x05H\x01\x88\x01\x01\x42\x11\n\x0f_collisionCountB\x16\n\x14_terminatingReplicas\"\xb6\x01\n\x13\x44\x65ploymentCondition\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12-\n\x0elastUpdateTime\x18\x06 \x01(\x0b\x32\x15.pinnace.meta.v1.Time\x12\x31\n\x12lastTransitionTime\x18\x07 \x01(\x0b\x32\x15.pinnace.meta.v1.Time\"i\n\x0e\x44\x65ploymentList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12*\n\x05items\x18\x02 \x03(\x0b\x32\x1b.pinnace.apps.v1.Deploymentb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19pinnace/api/apps_v1.proto\x12\x0fpinnace.apps.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x1bpinnace/api/intstr_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x1cpinnace/api/runtime_v1.proto\"\x9d\x01\n\nReplicaSet\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12-\n\x04spec\x18\x02 \x01(\x0b\x32\x1f.pinnace.apps.v1.ReplicaSetSpec\x12\x31\n\x06status\x18\x03 \x01(\x0b\x32!.pinnace.apps.v1.ReplicaSetStatus\"\xb3\x01\n\x0eReplicaSetSpec\x12\x15\n\x08replicas\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x30\n\x08selector\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.LabelSelector\x12\x32\n\x08template\x18\x03 \x01(\x0b\x32 .pinnace.core.v1.PodTemplateSpec\x12\x17\n\x0fminReadySeconds\x18\x04 \x01(\x05\x42\x0b\n\t_replicas\"\x84\x02\n\x10ReplicaSetStatus\x12\x10\n\x08replicas\x18\x01 \x01(\x05\x12\x1c\n\x14\x66ullyLabeledReplicas\x18\x02 \x01(\x05\x12\x1a\n\x12observedGeneration\x18\x03 \x01(\x03\x12\x15\n\rreadyReplicas\x18\x04 \x01(\x05\x12\x19\n\x11\x61vailableReplicas\x18\x05 \x01(\x05\x12\x38\n\nconditions\x18\x06 \x03(\x0b\x32$.pinnace.apps.v1.ReplicaSetCondition\x12 \n\x13terminatingReplicas\x18\x07 \x01(\x05H\x00\x88\x01\x01\x42\x16\n\x14_terminatingReplicas\"\x87\x01\n\x13ReplicaSetCondition\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x31\n\x12lastTransitionTime\x18\x03 \x01(\x0b\x32\x15.pinnace.meta.v1.Time\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\"i\n\x0eReplicaSetList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12*\n\x05items\x18\x02 \x03(\x0b\x32\x1b.pinnace.apps.v1.ReplicaSet\"\x9d\x01\n\nDeployment\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12-\n\x04spec\x18\x02 \x01(\x0b\x32\x1f.pinnace.apps.v1.DeploymentSpec\x12\x31\n\x06status\x18\x03 \x01(\x0b\x32!.pinnace.apps.v1.DeploymentStatus\"\xf8\x02\n\x0e\x44\x65ploymentSpec\x12\x15\n\x08replicas\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x30\n\x08selector\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.LabelSelector\x12\x32\n\x08template\x18\x03 \x01(\x0b\x32 .pinnace.core.v1.PodTemplateSpec\x12\x35\n\x08strategy\x18\x04 \x01(\x0b\x32#.pinnace.apps.v1.DeploymentStrategy\x12\x17\n\x0fminReadySeconds\x18\x05 \x01(\x05\x12!\n\x14revisionHistoryLimit\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x0e\n\x06paused\x18\x07 \x01(\x08\x12$\n\x17progressDeadlineSeconds\x18\t \x01(\x05H\x02\x88\x01\x01\x42\x0b\n\t_replicasB\x17\n\x15_revisionHistoryLimitB\x1a\n\x18_progressDeadlineSeconds\"c\n\x12\x44\x65ploymentStrategy\x12\x0c\n\x04type\x18\x01 \x01(\t\x12?\n\rrollingUpdate\x18\x02 \x01(\x0b\x32(.pinnace.apps.v1.RollingUpdateDeployment\"\x83\x01\n\x17RollingUpdateDeployment\x12\x36\n\x0emaxUnavailable\x18\x01 \x01(\x0b\x32\x1e.pinnace.intstr.v1.IntOrString\x12\x30\n\x08maxSurge\x18\x02 \x01(\x0b\x32\x1e.pinnace.intstr.v1.IntOrString\"\xcc\x02\n\x10\x44\x65ploymentStatus\x12\x1a\n\x12observedGeneration\x18\x01 \x01(\x03\x12\x10\n\x08replicas\x18\x02 \x01(\x05\x12\x17\n\x0fupdatedReplicas\x18\x03 \x01(\x05\x12\x19\n\x11\x61vailableReplicas\x18\x04 \x01(\x05\x12\x1b\n\x13unavailableReplicas\x18\x05 \x01(\x05\x12\x38\n\nconditions\x18\x06 \x03(\x0b\x32$.pinnace.apps.v1.DeploymentCondition\x12\x15\n\rreadyReplicas\x18\x07 \x01(\x05\x12\x1b\n\x0e\x63ollisionCount\x18\x08 \x01(\x05H\x00\x88\x01\x01\x12 \n\x13terminatingReplicas\x18\t \x01(\x05H\x01\x88\x01\x01\x42\x11\n\x0f_collisionCountB\x16\n\x14_terminatingReplicas\"\xb6\x01\n\x13\x44\x65ploymentCondition\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12-\n\x0elastUpdateTime\x18\x06 \x01(\x0b\x32\x15.pinnace.meta.v1.Time\x12\x31\n\x12lastTransitionTime\x18\x07 \x01(\x0b\x32\x15.pinnace.meta.v1.Time\"i\n\x0e\x44\x65ploymentList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12*\n\x05items\x18\x02 \x03(\x0b\x32\x1b.pinnace.apps.v1.Deployment\"\xa0\x01\n\x0bStatefulSet\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12.\n\x04spec\x18\x02 \x01(\x0b\x32 .pinnace.apps.v1.StatefulSetSpec\x12\x32\n\x06status\x18\x03 \x01(\x0b\x32\".pinnace.apps.v1.StatefulSetStatus\"\xd4\x04\n\x0fStatefulSetSpec\x12\x15\n\x08replicas\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x30\n\x08selector\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.LabelSelector\x12\x32\n\x08template\x18\x03 \x01(\x0b\x32 .pinnace.core.v1.PodTemplateSpec\x12\x44\n\x14volumeClaimTemplates\x18\x04 \x03(\x0b\x32&.pinnace.core.v1.PersistentVolumeClaim\x12\x13\n\x0bserviceName\x18\x05 \x01(\t\x12\x1b\n\x13podManagementPolicy\x18\x06 \x01(\t\x12\x42\n\x0eupdateStrategy\x18\x07 \x01(\x0b\x32*.pinnace.apps.v1.StatefulSetUpdateStrategy\x12!\n\x14revisionHistoryLimit\x18\x08 \x01(\x05H\x01\x88\x01\x01\x12\x17\n\x0fminReadySeconds\x18\t \x01(\x05\x12n\n$persistentVolumeClaimRetentionPolicy\x18\n \x01(\x0b\x32@.pinnace.apps.v1.StatefulSetPersistentVolumeClaimRetentionPolicy\x12\x36\n\x08ordinals\x18\x0b \x01(\x0b\x32$.pinnace.apps.v1.StatefulSetOrdinalsB\x0b\n\t_replicasB\x17\n\x15_revisionHistoryLimit\"s\n\x19StatefulSetUpdateStrategy\x12\x0c\n\x04type\x18\x01 \x01(\t\x12H\n\rrollingUpdate\x18\x02 \x01(\x0b\x32\x31.pinnace.apps.v1.RollingUpdateStatefulSetStrategy\"\x80\x01\n RollingUpdateStatefulSetStrategy\x12\x16\n\tpartition\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x36\n\x0emaxUnavailable\x18\x02 \x01(\x0b\x32\x1e.pinnace.intstr.v1.IntOrStringB\x0c\n\n_partition\"Z\n/StatefulSetPersistentVolumeClaimRetentionPolicy\x12\x13\n\x0bwhenDeleted\x18\x01 \x01(\t\x12\x12\n\nwhenScaled\x18\x02 \x01(\t\"$\n\x13StatefulSetOrdinals\x12\r\n\x05start\x18\x01 \x01(\x05\"\xdd\x02\n\x11StatefulSetStatus\x12\x1f\n\x12observedGeneration\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08replicas\x18\x02 \x01(\x05\x12\x15\n\rreadyReplicas\x18\x03 \x01(\x05\x12\x17\n\x0f\x63urrentReplicas\x18\x04 \x01(\x05\x12\x17\n\x0fupdatedReplicas\x18\x05 \x01(\x05\x12\x17\n\x0f\x63urrentRevision\x18\x06 \x01(\t\x12\x16\n\x0eupdateRevision\x18\x07 \x01(\t\x12\x1b\n\x0e\x63ollisionCount\x18\t \x01(\x05H\x01\x88\x01\x01\x12\x39\n\nconditions\x18\n \x03(\x0b\x32%.pinnace.apps.v1.StatefulSetCondition\x12\x19\n\x11\x61vailableReplicas\x18\x0b \x01(\x05\x42\x15\n\x13_observedGenerationB\x11\n\x0f_collisionCount\"\x88\x01\n\x14StatefulSetCondition\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x31\n\x12lastTransitionTime\x18\x03 \x01(\x0b\x32\x15.pinnace.meta.v1.Time\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\"k\n\x0fStatefulSetList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12+\n\x05items\x18\x02 \x03(\x0b\x32\x1c.pinnace.apps.v1.StatefulSet\"\x85\x01\n\x12\x43ontrollerRevision\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12.\n\x04\x64\x61ta\x18\x02 \x01(\x0b\x32 .pinnace.runtime.v1.RawExtension\x12\x10\n\x08revision\x18\x03 \x01(\x03\"y\n\x16\x43ontrollerRevisionList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12\x32\n\x05items\x18\x02 \x03(\x0b\x32#.pinnace.apps.v1.ControllerRevision\"\x9a\x01\n\tDaemonSet\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12,\n\x04spec\x18\x02 \x01(\x0b\x32\x1e.pinnace.apps.v1.DaemonSetSpec\x12\x30\n\x06status\x18\x03 \x01(\x0b\x32 .pinnace.apps.v1.DaemonSetStatus\"\x8c\x02\n\rDaemonSetSpec\x12\x30\n\x08selector\x18\x01 \x01(\x0b\x32\x1e.pinnace.meta.v1.LabelSelector\x12\x32\n\x08template\x18\x02 \x01(\x0b\x32 .pinnace.core.v1.PodTemplateSpec\x12@\n\x0eupdateStrategy\x18\x03 \x01(\x0b\x32(.pinnace.apps.v1.DaemonSetUpdateStrategy\x12\x17\n\x0fminReadySeconds\x18\x04 \x01(\x05\x12!\n\x14revisionHistoryLimit\x18\x06 \x01(\x05H\x00\x88\x01\x01\x42\x17\n\x15_revisionHistoryLimit\"g\n\x17\x44\x61\x65monSetUpdateStrategy\x12\x0c\n\x04type\x18\x01 \x01(\t\x12>\n\rrollingUpdate\x18\x02 \x01(\x0b\x32\'.pinnace.apps.v1.RollingUpdateDaemonSet\"\x82\x01\n\x16RollingUpdateDaemonSet\x12\x36\n\x0emaxUnavailable\x18\x01 \x01(\x0b\x32\x1e.pinnace.intstr.v1.IntOrString\x12\x30\n\x08maxSurge\x18\x02 \x01(\x0b\x32\x1e.pinnace.intstr.v1.IntOrString\"\xdb\x02\n\x0f\x44\x61\x65monSetStatus\x12\x1e\n\x16\x63urrentNumberScheduled\x18\x01 \x01(\x05\x12\x1a\n\x12numberMisscheduled\x18\x02 \x01(\x05\x12\x1e\n\x16\x64\x65siredNumberScheduled\x18\x03 \x01(\x05\x12\x13\n\x0bnumberReady\x18\x04 \x01(\x05\x12\x1a\n\x12observedGeneration\x18\x05 \x01(\x03\x12\x1e\n\x16updatedNumberScheduled\x18\x06 \x01(\x05\x12\x17\n\x0fnumberAvailable\x18\x07 \x01(\x05\x12\x19\n\x11numberUnavailable\x18\x08 \x01(\x05\x12\x1b\n\x0e\x63ollisionCount\x18\t \x01(\x05H\x00\x88\x01\x01\x12\x37\n\nconditions\x18\n \x03(\x0b\x32#.pinnace.apps.v1.DaemonSetConditionB\x11\n\x0f_collisionCount\"\x86\x01\n\x12\x44\x61\x65monSetCondition\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x31\n\x12lastTransitionTime\x18\x03 \x01(\x0b\x32\x15.pinnace.meta.v1.Time\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\"g\n\rDaemonSetList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12)\n\x05items\x18\x02 \x03(\x0b\x32\x1a.pinnace.apps.v1.DaemonSetb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pinnace.api.apps_v1_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REPLICASET']._serialized_start=130
-  _globals['_REPLICASET']._serialized_end=287
-  _globals['_REPLICASETSPEC']._serialized_start=290
-  _globals['_REPLICASETSPEC']._serialized_end=469
-  _globals['_REPLICASETSTATUS']._serialized_start=472
-  _globals['_REPLICASETSTATUS']._serialized_end=732
-  _globals['_REPLICASETCONDITION']._serialized_start=735
-  _globals['_REPLICASETCONDITION']._serialized_end=870
-  _globals['_REPLICASETLIST']._serialized_start=872
-  _globals['_REPLICASETLIST']._serialized_end=977
-  _globals['_DEPLOYMENT']._serialized_start=980
-  _globals['_DEPLOYMENT']._serialized_end=1137
-  _globals['_DEPLOYMENTSPEC']._serialized_start=1140
-  _globals['_DEPLOYMENTSPEC']._serialized_end=1516
-  _globals['_DEPLOYMENTSTRATEGY']._serialized_start=1518
-  _globals['_DEPLOYMENTSTRATEGY']._serialized_end=1617
-  _globals['_ROLLINGUPDATEDEPLOYMENT']._serialized_start=1620
-  _globals['_ROLLINGUPDATEDEPLOYMENT']._serialized_end=1751
-  _globals['_DEPLOYMENTSTATUS']._serialized_start=1754
-  _globals['_DEPLOYMENTSTATUS']._serialized_end=2086
-  _globals['_DEPLOYMENTCONDITION']._serialized_start=2089
-  _globals['_DEPLOYMENTCONDITION']._serialized_end=2271
-  _globals['_DEPLOYMENTLIST']._serialized_start=2273
-  _globals['_DEPLOYMENTLIST']._serialized_end=2378
+  _globals['_REPLICASET']._serialized_start=160
+  _globals['_REPLICASET']._serialized_end=317
+  _globals['_REPLICASETSPEC']._serialized_start=320
+  _globals['_REPLICASETSPEC']._serialized_end=499
+  _globals['_REPLICASETSTATUS']._serialized_start=502
+  _globals['_REPLICASETSTATUS']._serialized_end=762
+  _globals['_REPLICASETCONDITION']._serialized_start=765
+  _globals['_REPLICASETCONDITION']._serialized_end=900
+  _globals['_REPLICASETLIST']._serialized_start=902
+  _globals['_REPLICASETLIST']._serialized_end=1007
+  _globals['_DEPLOYMENT']._serialized_start=1010
+  _globals['_DEPLOYMENT']._serialized_end=1167
+  _globals['_DEPLOYMENTSPEC']._serialized_start=1170
+  _globals['_DEPLOYMENTSPEC']._serialized_end=1546
+  _globals['_DEPLOYMENTSTRATEGY']._serialized_start=1548
+  _globals['_DEPLOYMENTSTRATEGY']._serialized_end=1647
+  _globals['_ROLLINGUPDATEDEPLOYMENT']._serialized_start=1650
+  _globals['_ROLLINGUPDATEDEPLOYMENT']._serialized_end=1781
+  _globals['_DEPLOYMENTSTATUS']._serialized_start=1784
+  _globals['_DEPLOYMENTSTATUS']._serialized_end=2116
+  _globals['_DEPLOYMENTCONDITION']._serialized_start=2119
+  _globals['_DEPLOYMENTCONDITION']._serialized_end=2301
+  _globals['_DEPLOYMENTLIST']._serialized_start=2303
+  _globals['_DEPLOYMENTLIST']._serialized_end=2408
+  _globals['_STATEFULSET']._serialized_start=2411
+  _globals['_STATEFULSET']._serialized_end=2571
+  _globals['_STATEFULSETSPEC']._serialized_start=2574
+  _globals['_STATEFULSETSPEC']._serialized_end=3170
+  _globals['_STATEFULSETUPDATESTRATEGY']._serialized_start=3172
+  _globals['_STATEFULSETUPDATESTRATEGY']._serialized_end=3287
+  _globals['_ROLLINGUPDATESTATEFULSETSTRATEGY']._serialized_start=3290
+  _globals['_ROLLINGUPDATESTATEFULSETSTRATEGY']._serialized_end=3418
+  _globals['_STATEFULSETPERSISTENTVOLUMECLAIMRETENTIONPOLICY']._serialized_start=3420
+  _globals['_STATEFULSETPERSISTENTVOLUMECLAIMRETENTIONPOLICY']._serialized_end=3510
+  _globals['_STATEFULSETORDINALS']._serialized_start=3512
+  _globals['_STATEFULSETORDINALS']._serialized_end=3548
+  _globals['_STATEFULSETSTATUS']._serialized_start=3551
+  _globals['_STATEFULSETSTATUS']._serialized_end=3900
+  _globals['_STATEFULSETCONDITION']._serialized_start=3903
+  _globals['_STATEFULSETCONDITION']._serialized_end=4039
+  _globals['_STATEFULSETLIST']._serialized_start=4041
+  _globals['_STATEFULSETLIST']._serialized_end=4148
+  _globals['_CONTROLLERREVISION']._serialized_start=4151
+  _globals['_CONTROLLERREVISION']._serialized_end=4284
+  _globals['_CONTROLLERREVISIONLIST']._serialized_start=4286
+  _globals['_CONTROLLERREVISIONLIST']._serialized_end=4407
+  _globals['_DAEMONSET']._serialized_start=4410
+  _globals['_DAEMONSET']._serialized_end=4564
+  _globals['_DAEMONSETSPEC']._serialized_start=4567
+  _globals['_DAEMONSETSPEC']._serialized_end=4835
+  _globals['_DAEMONSETUPDATESTRATEGY']._serialized_start=4837
+  _globals['_DAEMONSETUPDATESTRATEGY']._serialized_end=4940
+  _globals['_ROLLINGUPDATEDAEMONSET']._serialized_start=4943
+  _globals['_ROLLINGUPDATEDAEMONSET']._serialized_end=5073
+  _globals['_DAEMONSETSTATUS']._serialized_start=5076
+  _globals['_DAEMONSETSTATUS']._serialized_end=5423
+  _globals['_DAEMONSETCONDITION']._serialized_start=5426
+  _globals['_DAEMONSETCONDITION']._serialized_end=5560
+  _globals['_DAEMONSETLIST']._serialized_start=5562
+  _globals['_DAEMONSETLIST']._serialized_end=5665
 # @@protoc_insertion_point(module_scope)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pinnace.api import meta_v1_pb2 as pinnace_dot_api_dot_meta__v1__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pinnace/api/autoscaling_v1.proto\x12\x16pinnace.autoscaling.v1\x1a\x19pinnace/api/meta_v1.proto\"\x9c\x01\n\x05Scale\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12/\n\x04spec\x18\x02 \x01(\x0b\x32!.pinnace.autoscaling.v1.ScaleSpec\x12\x33\n\x06status\x18\x03 \x01(\x0b\x32#.pinnace.autoscaling.v1.ScaleStatus\"\x1d\n\tScaleSpec\x12\x10\n\x08replicas\x18\x01 \x01(\x05\"1\n\x0bScaleStatus\x12\x10\n\x08replicas\x18\x01 \x01(\x05\x12\x10\n\x08selector\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n pinnace/api/autoscaling_v1.proto\x12\x16pinnace.autoscaling.v1\x1a\x19pinnace/api/meta_v1.proto\"\x9c\x01\n\x05Scale\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12/\n\x04spec\x18\x02 \x01(\x0b\x32!.pinnace.autoscaling.v1.ScaleSpec\x12\x33\n\x06status\x18\x03 \x01(\x0b\x32#.pinnace.autoscaling.v1.ScaleStatus\"\x1d\n\tScaleSpec\x12\x10\n\x08replicas\x18\x01 \x01(\x05\"1\n\x0bScaleStatus\x12\x10\n\x08replicas\x18\x01 \x01(\x05\x12\x10\n\x08selector\x18\x02 \x01(\t\"\xd2\x01\n\x17HorizontalPodAutoscaler\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12\x41\n\x04spec\x18\x02 \x01(\x0b\x32\x33.pinnace.autoscaling.v1.HorizontalPodAutoscalerSpec\x12\x45\n\x06status\x18\x03 \x01(\x0b\x32\x35.pinnace.autoscaling.v1.HorizontalPodAutoscalerStatus\"\x8a\x01\n\x1bHorizontalPodAutoscalerList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12>\n\x05items\x18\x02 \x03(\x0b\x32/.pinnace.autoscaling.v1.HorizontalPodAutoscaler\"\xf9\x01\n\x1bHorizontalPodAutoscalerSpec\x12K\n\x0escaleTargetRef\x18\x01 \x01(\x0b\x32\x33.pinnace.autoscaling.v1.CrossVersionObjectReference\x12\x18\n\x0bminReplicas\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x13\n\x0bmaxReplicas\x18\x03 \x01(\x05\x12+\n\x1etargetCPUUtilizationPercentage\x18\x04 \x01(\x05H\x01\x88\x01\x01\x42\x0e\n\x0c_minReplicasB!\n\x1f_targetCPUUtilizationPercentage\"M\n\x1b\x43rossVersionObjectReference\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\napiVersion\x18\x03 \x01(\t\"\x89\x02\n\x1dHorizontalPodAutoscalerStatus\x12\x1f\n\x12observedGeneration\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12,\n\rlastScaleTime\x18\x02 \x01(\x0b\x32\x15.pinnace.meta.v1.Time\x12\x17\n\x0f\x63urrentReplicas\x18\x03 \x01(\x05\x12\x17\n\x0f\x64\x65siredReplicas\x18\x04 \x01(\x05\x12,\n\x1f\x63urrentCPUUtilizationPercentage\x18\x05 \x01(\x05H\x01\x88\x01\x01\x42\x15\n\x13_observedGenerationB\"\n _currentCPUUtilizationPercentageb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,4 +38,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCALESPEC']._serialized_end=275
   _globals['_SCALESTATUS']._serialized_start=277
   _globals['_SCALESTATUS']._serialized_end=326
+  _globals['_HORIZONTALPODAUTOSCALER']._serialized_start=329
+  _globals['_HORIZONTALPODAUTOSCALER']._serialized_end=539
+  _globals['_HORIZONTALPODAUTOSCALERLIST']._serialized_start=542
+  _globals['_HORIZONTALPODAUTOSCALERLIST']._serialized_end=680
+  _globals['_HORIZONTALPODAUTOSCALERSPEC']._serialized_start=683
+  _globals['_HORIZONTALPODAUTOSCALERSPEC']._serialized_end=932
+  _globals['_CROSSVERSIONOBJECTREFERENCE']._serialized_start=934
+  _globals['_CROSSVERSIONOBJECTREFERENCE']._serialized_end=1011
+  _globals['_HORIZONTALPODAUTOSCALERSTATUS']._serialized_start=1014
+  _globals['_HORIZONTALPODAUTOSCALERSTATUS']._serialized_end=1279
 # @@protoc_insertion_point(module_scope)

@@ -33,7 +33,7 @@ from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.merge import Key, key_of
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.api.resources import ALL, EVENTS_V1, CustomResource, Object, Resource
+from pinnace.api.resources import ALL, EVENTS_V1, HORIZONTAL_POD_AUTOSCALERS_V1, CustomResource, Object, Resource
 from pinnace.api.scalars import SCALARS, Scalar, kind_of, primitive_reader, write_primitive, zero_primitive
 
 INLINED = frozenset(
@@ -60,6 +60,8 @@ INLINED = frozenset(
     }
 )
 """Message fields that are inlined in JSON: their fields appear in the parent (`json:",inline"` in Go)."""
+EMBEDDED = frozenset({"pinnace.apps.v1.StatefulSetSpec.volumeClaimTemplates"})
+"""Fields with objects, which have apiVersion and kind in JSON."""
 OWNERSHIP = "pinnace.meta.v1.ObjectMeta.ownership"
 """The field of metadata that is not part of Kubernetes' API, and has no JSON form. See pinnace.api.ownership."""
 MAX_HINTS = 10
@@ -71,6 +73,12 @@ SHOWN_WHEN_ZERO = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionVersion": ("served", "storage"),
     "pinnace.apiextensions.v1.CustomResourceDefinitionSpec": ("group", "scope"),
     "pinnace.apiextensions.v1.CustomResourceSubresourceScale": ("specReplicasPath", "statusReplicasPath"),
+    "pinnace.apps.v1.DaemonSetStatus": (
+        "currentNumberScheduled",
+        "desiredNumberScheduled",
+        "numberMisscheduled",
+        "numberReady",
+    ),
     "pinnace.core.v1.ContainerStatus": ("ready", "restartCount", "image", "imageID"),
     "pinnace.core.v1.ContainerStateTerminated": ("exitCode",),
     "pinnace.core.v1.ISCSIVolumeSource": ("lun",),
@@ -82,7 +90,22 @@ SHOWN_WHEN_ZERO = {
         "expectedPods",
     ),
     "pinnace.apps.v1.ReplicaSetStatus": ("replicas",),
+    "pinnace.apps.v1.StatefulSetStatus": ("replicas", "availableReplicas"),
+    "pinnace.apps.v1.ControllerRevision": ("revision",),
+    "pinnace.apiregistration.v1.APIServiceSpec": ("groupPriorityMinimum", "versionPriority"),
     "pinnace.autoscaling.v1.ScaleStatus": ("replicas",),
+    **{
+        f"pinnace.autoscaling.{version}.{name}": fields
+        for version in ("v1", "v2")
+        for name, fields in (
+            ("CrossVersionObjectReference", ("kind", "name")),
+            ("HorizontalPodAutoscalerSpec", ("maxReplicas",)),
+        )
+    },
+    "pinnace.autoscaling.v1.HorizontalPodAutoscalerStatus": ("currentReplicas", "desiredReplicas"),
+    "pinnace.autoscaling.v2.HorizontalPodAutoscalerStatus": ("desiredReplicas",),
+    "pinnace.autoscaling.v2.MetricSpec": ("type",),
+    "pinnace.autoscaling.v2.MetricStatus": ("type",),
     "pinnace.scheduling.v1.PriorityClass": ("value",),
     "pinnace.meta.v1.Condition": ("reason", "message"),
     "pinnace.core.v1.AttachedVolume": ("devicePath",),
@@ -105,7 +128,7 @@ SHOWN_WHEN_ZERO = {
     "pinnace.core.v1.Sysctl": ("value",),
 }
 """Fields that Kubernetes serializes even if they are zero."""
-_KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in (*ALL, EVENTS_V1)}
+_KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in (*ALL, EVENTS_V1, HORIZONTAL_POD_AUTOSCALERS_V1)}
 _SECRET = "pinnace.core.v1.Secret"
 _FIRST = {"apiVersion": 0, "kind": 1, "metadata": 2}
 _REQUIRED = "Required."
@@ -269,11 +292,8 @@ def _read(target: Any, data: object, path: FieldPath) -> tuple[Any, Sequence[Pro
         return reader.read_custom(target, data, path), reader.problems
     message = target.message() if isinstance(target, Resource) else target()
     resource = _KINDS.get(message.DESCRIPTOR.full_name)
-    if resource is not None and isinstance(data, Mapping):
-        for name, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
-            if data.get(name, expected) != expected:
-                reader.problems.append(Problem((*path, name), f'expected "{expected}", got {kind_of(data[name])}'))
-        data = {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
+    if resource is not None:
+        data = reader.without_type(resource, data, path)
     reader.fill(message, data, path)
     return message, reader.problems
 
@@ -298,6 +318,8 @@ def write_value(field: FieldDescriptor, value: Any) -> Any:
     """Return the JSON form of a field's value; for a list or map, of one item."""
     if field.message_type is None:
         return write_primitive(value)
+    if field.full_name in EMBEDDED:
+        return to_dict(value)
     scalar = SCALARS.get(field.message_type.full_name)
     return scalar.write(value) if scalar else _write(value)
 
@@ -324,7 +346,7 @@ def _field_written(message: Message, field: Field, data: Any) -> Any:
 def _value_written(of: FieldDescriptor, value: Any, data: Any) -> Any:
     if data is None or of.message_type is None or of.message_type.full_name in SCALARS:
         return write_value(of, value)
-    return _write_names(value, data)
+    return as_written(value, data) if of.full_name in EMBEDDED else _write_names(value, data)
 
 
 class _Reader:
@@ -345,6 +367,15 @@ class _Reader:
                 self.problems.append(Problem((*path, str(name)), self._unknown_field_message(str(name), fields), unknown=True))
             elif value is not None:
                 self._read_field(message, field, value, (*path, name))
+
+    def without_type(self, resource: Resource[Any], data: object, path: FieldPath) -> object:
+        """Return the data of an object without apiVersion and kind. They must match if they are present."""
+        if not isinstance(data, Mapping):
+            return data
+        for name, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
+            if data.get(name, expected) != expected:
+                self.problems.append(Problem((*path, name), f'expected "{expected}", got {kind_of(data[name])}'))
+        return {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
 
     def read_custom(self, resource: CustomResource, data: object, path: FieldPath) -> CustomObject:
         """Return a custom object. Unknown fields are problems, but stay in the object: the API server removes them."""
@@ -415,6 +446,8 @@ class _Reader:
                 message.string = "0"
             return
         if values.scalar is None:
+            if values.of.full_name in EMBEDDED:
+                value = self.without_type(_KINDS[message.DESCRIPTOR.full_name], value, path)
             self.fill(message, value, path)
             return
         try:

@@ -5,7 +5,8 @@
     Event.reportingComponent = 14 <-->   Event.reportingController = 4
 
 A version differs from the stored form in the names and numbers of top-level fields only. Each field of one form is a field of
-the other. Every kind has its stored version, whose conversion changes nothing.
+the other. Every kind has its stored version, whose conversion changes nothing. Autoscalers have a conversion of their own
+(pinnace.api.autoscaling), because their versions differ inside of the spec.
 
 Source: https://github.com/kubernetes/kubernetes/tree/master/pkg/apis/events/v1
 """
@@ -17,8 +18,16 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from pinnace.api import autoscaling
 from pinnace.api.codec import unknown_fields
-from pinnace.api.resources import EVENTS, EVENTS_V1, CustomResource, Resource
+from pinnace.api.resources import (
+    EVENTS,
+    EVENTS_V1,
+    HORIZONTAL_POD_AUTOSCALERS,
+    HORIZONTAL_POD_AUTOSCALERS_V1,
+    CustomResource,
+    Resource,
+)
 from pinnace.api.selectors import FIELDS, FieldSelector, parse_fields
 
 
@@ -38,6 +47,11 @@ class Conversion:
         return self.served is self.stored
 
     @property
+    def is_structural(self) -> bool:
+        """Whether the version differs in more than the names of fields."""
+        return False
+
+    @property
     def served_names(self) -> Mapping[str, str]:
         """The inverse of `stored_names`."""
         return {stored: served for served, stored in self.stored_names.items()}
@@ -54,6 +68,10 @@ class Conversion:
     def to_served(self, obj: Any) -> Any:
         """Return the form of the version."""
         return obj if self.is_identity else _convert_message(obj, self.served.message(), self.served_names)
+
+    def to_ownable(self, obj: Any) -> Any:
+        """Return the form of the version with only the fields that can have owners."""
+        return self.to_served(obj)
 
     def stored_selector(self, text: str) -> str:
         """Convert a field selector of the version. Raises SelectorError."""
@@ -98,7 +116,31 @@ _EVENTS_V1 = Conversion(
     },
     unselectable=("source",),
 )
-_CONVERSIONS = (_EVENTS_V1,)
+
+
+@dataclass(frozen=True, eq=False)
+class _AutoscalerConversion(Conversion):
+    @property
+    def is_structural(self) -> bool:
+        return True
+
+    def to_stored(self, obj: Any, present: Any = None) -> Any:
+        result: Any = autoscaling.to_v2(obj)
+        if present is not None:
+            result.MergeFrom(unknown_fields(present))
+        return result
+
+    def to_served(self, obj: Any) -> Any:
+        return autoscaling.to_v1(obj)
+
+    def to_ownable(self, obj: Any) -> Any:
+        """Without the annotations that stand for the status."""
+        result = autoscaling.to_v1(obj)
+        autoscaling.drop_status_annotations(result)
+        return result
+
+
+_CONVERSIONS = (_EVENTS_V1, _AutoscalerConversion(HORIZONTAL_POD_AUTOSCALERS_V1, HORIZONTAL_POD_AUTOSCALERS))
 SERVED_VERSIONS = tuple(conversion.served for conversion in _CONVERSIONS)
 """The versions that are not the stored ones of their kinds."""
 

@@ -8,17 +8,19 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from pinnace.api.codec import fields_of
-from pinnace.api.resources import ALL
+from pinnace.api.resources import ALL, HORIZONTAL_POD_AUTOSCALERS_V1
 
 SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
     **{
         resource.message.DESCRIPTOR.full_name: ("status",)
-        for resource in ALL
+        for resource in (*ALL, HORIZONTAL_POD_AUTOSCALERS_V1)
         if "status" in resource.message.DESCRIPTOR.fields_by_name
     },
     "pinnace.apiextensions.v1.CustomResourceDefinitionStatus": ("acceptedNames",),
+    "pinnace.batch.v1.JobTemplateSpec": ("metadata",),
     "pinnace.core.v1.Container": ("resources",),
     "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
+    "pinnace.core.v1.EphemeralContainerCommon": ("resources",),
     "pinnace.core.v1.Event": ("involvedObject", "source"),
     "pinnace.events.v1.Event": ("regarding", "deprecatedSource"),
 }
@@ -26,8 +28,13 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
 SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionCondition": ("lastTransitionTime",),
     "pinnace.apiextensions.v1.CustomResourceDefinitionStatus": ("conditions", "storedVersions"),
+    "pinnace.apiregistration.v1.APIServiceCondition": ("lastTransitionTime",),
+    "pinnace.apps.v1.DaemonSetCondition": ("lastTransitionTime",),
     "pinnace.apps.v1.DeploymentCondition": ("lastUpdateTime", "lastTransitionTime"),
     "pinnace.apps.v1.ReplicaSetCondition": ("lastTransitionTime",),
+    "pinnace.autoscaling.v2.HorizontalPodAutoscalerCondition": ("lastTransitionTime",),
+    "pinnace.autoscaling.v2.HorizontalPodAutoscalerStatus": ("currentMetrics",),
+    "pinnace.apps.v1.StatefulSetCondition": ("lastTransitionTime",),
     "pinnace.batch.v1.JobCondition": ("lastProbeTime", "lastTransitionTime"),
     "pinnace.core.v1.ContainerStateRunning": ("startedAt",),
     "pinnace.core.v1.ContainerStateTerminated": ("startedAt", "finishedAt"),

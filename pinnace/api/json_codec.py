@@ -18,13 +18,13 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from pinnace.api.codec import INLINED, OWNERSHIP, SHOWN_WHEN_ZERO, map_value
+from pinnace.api.codec import EMBEDDED, INLINED, OWNERSHIP, SHOWN_WHEN_ZERO, map_value
 from pinnace.api.customobjects import dump_canonical
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
 from pinnace.api.ownership import show_owners, take_owners
 from pinnace.api.parts import SHARED_PARTS, PartCache, encode_without
-from pinnace.api.resources import CustomResource, Resource
+from pinnace.api.resources import ALL, CustomResource, Resource
 from pinnace.api.scalars import SCALARS, write_primitive
 
 MAX_CACHED = 8 << 20
@@ -56,6 +56,8 @@ def _value_writer(of: FieldDescriptor) -> Writer:
     if of.message_type is None:
         return _PRIMITIVES[of.type]
     scalar = SCALARS.get(of.message_type.full_name)
+    if of.full_name in EMBEDDED:
+        return _embedded_writer(of.message_type)
     if scalar is None:
         return writer(of.message_type)
     write = scalar.write
@@ -65,6 +67,11 @@ def _value_writer(of: FieldDescriptor) -> Writer:
         return _text(result) if isinstance(result, str) else json.dumps(result, separators=(",", ":"))
 
     return write_scalar
+
+
+def _embedded_writer(descriptor: Descriptor) -> Writer:
+    resource, write = next(resource for resource in ALL if resource.message.DESCRIPTOR is descriptor), writer(descriptor)
+    return lambda value: with_type(resource.api_version, resource.kind, write(value).encode()).decode()
 
 
 def _default_value(field: FieldDescriptor) -> Any:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from google.protobuf.message import DecodeError, Message
 
 from pinnace.api.codec import to_dict
-from pinnace.api.conversion import conversion_of, renamed_fields
+from pinnace.api.conversion import conversion_of, conversion_to, renamed_fields
 from pinnace.api.field_writer import fields_v1
 from pinnace.api.fieldset import FieldSet, Path, field_element, field_name, from_json, key_element
 from pinnace.api.go_form import complete_form
@@ -239,17 +239,20 @@ def owners_of(resource: Resource[Any], obj: Any) -> dict[FieldManager, OwnedFiel
     if not stored:
         return decode(obj.metadata.managedFields, resource)
     result = dict[FieldManager, OwnedFields]()
-    everything: FieldSet | None = None
+    everything = dict[str, tuple[Resource[Any], Any, FieldSet]]()
+    """The object and its fields, by the API version of owners."""
     for owner in decode_stored(stored).owners:
         api_version = owner.apiVersion or _stored_version(resource)
         names = renamed_fields(resource, api_version, resource.api_version)
         if names is None:
             continue
         if owner.remaining:
-            if everything is None:
-                everything = all_fields(resource, ownable_fields(resource, obj))
+            if api_version not in everything:
+                version, form = _in_version(resource, obj, api_version)
+                everything[api_version] = version, form, all_fields(version, ownable_fields(version, form))
+            version, form, whole = everything[api_version]
             fields = _remaining_fields(
-                resource, part_of(everything, owner.subresource), _excluded_fields(resource, obj, owner, names)
+                version, part_of(whole, owner.subresource), _excluded_fields(version, form, owner, names)
             )
         else:
             fields = from_json(owner.fields or b"{}").with_names(names)
@@ -259,6 +262,14 @@ def owners_of(resource: Resource[Any], obj: Any) -> dict[FieldManager, OwnedFiel
             )
             result[manager] = OwnedFields(fields, owner.time, api_version)
     return result
+
+
+def _in_version(resource: Resource[Any], obj: Any, api_version: str) -> tuple[Resource[Any], Any]:
+    """Return the object in the API version of an owner, if that differs in more than names; else as it is."""
+    here, there = conversion_of(resource), conversion_to(resource, api_version)
+    if there is None or not (here.is_structural or there.is_structural):
+        return resource, obj
+    return there.served, there.to_ownable(here.to_stored(obj))
 
 
 def _remaining_fields(resource: Resource[Any], part: FieldSet, excluded: FieldSet) -> FieldSet:
@@ -282,7 +293,7 @@ def _excluded_fields(resource: Resource[Any], obj: Any, owner: FieldOwner, names
     if owner.excluded:
         result = result | from_json(owner.excluded).with_names(names)
     if owner.base:
-        result = result | unchanged_status(resource, owner.base, obj.status)
+        result = result | unchanged_status_fields(resource, owner.base, obj.status)
     return result
 
 
@@ -293,7 +304,7 @@ def assigned_paths(resource: Resource[Any], owner: FieldOwner) -> list[Path]:
     return [path for bit, path in enumerate(candidates.paths) if owner.assigned >> bit & 1]
 
 
-def unchanged_status(resource: Resource[Any], base: bytes, status: Message) -> FieldSet:
+def unchanged_status_fields(resource: Resource[Any], base: bytes, status: Message) -> FieldSet:
     """Return the fields of an earlier status that the status still has."""
     before: Any = type(status).FromString(base)
     if not isinstance(resource, CustomResource) and (fields := unchanged_in_status(before, status)) is not None:
@@ -542,7 +553,7 @@ def _written_exclusions(resource: Resource[Any], obj: Any, owner: FieldOwner) ->
     statically_excluded = _statically_excluded if len(owner.excluded) <= _MAX_CACHED else _statically_excluded.__wrapped__
     excluded = statically_excluded(plural, subresource, owner.assigned, owner.excluded)
     if owner.base:
-        excluded = excluded | unchanged_status(resource, owner.base, obj.status)
+        excluded = excluded | unchanged_status_fields(resource, owner.base, obj.status)
     if subresource != STATUS and (paths := _filled_by_server(resource, obj, excluded)):
         excluded = statically_excluded(plural, subresource, owner.assigned, owner.excluded, tuple(paths))
     return excluded

@@ -2,13 +2,14 @@
 classes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 
 from pinnace.api.core_v1_pb2 import (
     Container,
+    EphemeralContainer,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -31,6 +32,18 @@ _MAX_REMEMBERED = 512
 """The maximum encoded size of a cached message in bytes."""
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 """The effects of taints."""
+
+
+def container_of_ephemeral(ephemeral: EphemeralContainer) -> Container:
+    """Return the ephemeral container as a container. Both have the same fields."""
+    return Container.FromString(ephemeral.ephemeralContainerCommon.SerializeToString())
+
+
+def all_containers(spec: PodSpec) -> Iterator[Container]:
+    """Yield the init, main and ephemeral containers."""
+    yield from spec.initContainers
+    yield from spec.containers
+    yield from map(container_of_ephemeral, spec.ephemeralContainers)
 
 
 def ended(pod: Pod) -> bool:

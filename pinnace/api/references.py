@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import Container, Pod
+from pinnace.api.pods import all_containers
 
 CONFIG_MAP, SECRET, CLAIM = "configmap", "secret", "persistentvolumeclaim"
 """The kinds of references. They are the words of Kubernetes' messages."""
@@ -35,7 +36,7 @@ def pod_references(pod: Pod) -> Iterator[Reference]:
                     yield Reference(CONFIG_MAP, part.configMap.localObjectReference.name)
                 elif part.HasField("secret"):
                     yield Reference(SECRET, part.secret.localObjectReference.name)
-    for container in (*pod.spec.initContainers, *pod.spec.containers):
+    for container in all_containers(pod.spec):
         yield from container_references(container)
 
 

@@ -14,22 +14,32 @@ from google.protobuf.message import Message
 from pinnace.api import (
     admissionregistration_v1_pb2,
     apiextensions_v1_pb2,
+    apiregistration_v1_pb2,
+    apiservices_pb2,
     apps_v1_pb2,
+    autoscaling_v1_pb2,
+    autoscaling_v1_service_pb2,
+    autoscaling_v2_pb2,
     batch_v1_pb2,
     clusterrolebindings_pb2,
     clusterroles_pb2,
     configmaps_pb2,
+    controllerrevisions_pb2,
     coordination_v1_pb2,
     core_v1_pb2,
+    cronjobs_pb2,
     csinodes_pb2,
     customobjects_pb2,
     customresourcedefinitions_pb2,
+    daemonsets_pb2,
     deployments_pb2,
     discovery_v1_pb2,
+    endpoints_pb2,
     endpointslices_pb2,
     events_pb2,
     events_v1_pb2,
     events_v1_service_pb2,
+    horizontalpodautoscalers_pb2,
     ingressclasses_pb2,
     ingresses_pb2,
     ipaddresses_pb2,
@@ -61,6 +71,7 @@ from pinnace.api import (
     serviceaccounts_pb2,
     servicecidrs_pb2,
     services_pb2,
+    statefulsets_pb2,
     storage_v1_pb2,
     storageclasses_pb2,
     validatingadmissionpolicies_pb2,
@@ -100,7 +111,6 @@ NODE_LEASE_NAMESPACE = "kube-node-lease"
 SYSTEM_NAMESPACE = "kube-system"
 _DEPLOYMENT = "a Deployment keeps pods running"
 _CERTIFICATES = "users are identified by certificates: `pinnace pki DIR --user NAME`; bind roles to users and groups"
-_KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
 _CLAIMS = "request storage with a PersistentVolumeClaim and a StorageClass; see docs/workloads.md"
 _DEVICES = "extended resources of nodes, such as example.com/gpu, are requested like cpu"
 
@@ -362,13 +372,46 @@ DEPLOYMENTS = Resource(
     "deployments", "Deployment", "apps/v1", apps_v1_pb2.Deployment, "pinnace.v1.Deployments", deployments_pb2,
     namespaced=True, short_names=("deploy",),
 )  # fmt: skip
+STATEFUL_SETS = Resource(
+    "statefulsets", "StatefulSet", "apps/v1", apps_v1_pb2.StatefulSet, "pinnace.v1.StatefulSets", statefulsets_pb2,
+    namespaced=True, short_names=("sts",),
+)  # fmt: skip
 JOBS = Resource(
     "jobs", "Job", "batch/v1", batch_v1_pb2.Job, "pinnace.v1.Jobs", jobs_pb2,
     namespaced=True,
 )  # fmt: skip
+CRON_JOBS = Resource(
+    "cronjobs", "CronJob", "batch/v1", batch_v1_pb2.CronJob, "pinnace.v1.CronJobs", cronjobs_pb2,
+    namespaced=True, short_names=("cj",),
+)  # fmt: skip
+DAEMON_SETS = Resource(
+    "daemonsets", "DaemonSet", "apps/v1", apps_v1_pb2.DaemonSet, "pinnace.v1.DaemonSets", daemonsets_pb2,
+    namespaced=True, short_names=("ds",),
+)  # fmt: skip
+CONTROLLER_REVISIONS = Resource(
+    "controllerrevisions", "ControllerRevision", "apps/v1", apps_v1_pb2.ControllerRevision, "pinnace.v1.ControllerRevisions",
+    controllerrevisions_pb2, namespaced=True,
+)  # fmt: skip
 ENDPOINT_SLICES = Resource(
     "endpointslices", "EndpointSlice", "discovery.k8s.io/v1", discovery_v1_pb2.EndpointSlice,
     "pinnace.v1.EndpointSlices", endpointslices_pb2, namespaced=True,
+)  # fmt: skip
+ENDPOINTS = Resource(
+    "endpoints", "Endpoints", "v1", core_v1_pb2.Endpoints, "pinnace.v1.Endpoints", endpoints_pb2,
+    namespaced=True, short_names=("ep",),
+)  # fmt: skip
+HORIZONTAL_POD_AUTOSCALERS = Resource(
+    "horizontalpodautoscalers", "HorizontalPodAutoscaler", "autoscaling/v2", autoscaling_v2_pb2.HorizontalPodAutoscaler,
+    "pinnace.v1.HorizontalPodAutoscalers", horizontalpodautoscalers_pb2, namespaced=True, short_names=("hpa",),
+)  # fmt: skip
+HORIZONTAL_POD_AUTOSCALERS_V1 = Resource(
+    "horizontalpodautoscalers", "HorizontalPodAutoscaler", "autoscaling/v1", autoscaling_v1_pb2.HorizontalPodAutoscaler,
+    "pinnace.autoscaling.v1.HorizontalPodAutoscalersV1", autoscaling_v1_service_pb2, namespaced=True, short_names=("hpa",),
+)  # fmt: skip
+"""HORIZONTAL_POD_AUTOSCALERS in another API version (pinnace.api.conversion)."""
+API_SERVICES = Resource(
+    "apiservices", "APIService", "apiregistration.k8s.io/v1", apiregistration_v1_pb2.APIService, "pinnace.v1.APIServices",
+    apiservices_pb2, namespaced=False,
 )  # fmt: skip
 CONFIG_MAPS = Resource(
     "configmaps", "ConfigMap", "v1", core_v1_pb2.ConfigMap, "pinnace.v1.ConfigMaps", configmaps_pb2,
@@ -464,8 +507,15 @@ ALL: tuple[Resource[Any], ...] = (
     CLUSTER_ROLE_BINDINGS,
     REPLICA_SETS,
     DEPLOYMENTS,
+    STATEFUL_SETS,
     JOBS,
+    CRON_JOBS,
+    DAEMON_SETS,
+    CONTROLLER_REVISIONS,
     ENDPOINT_SLICES,
+    ENDPOINTS,
+    HORIZONTAL_POD_AUTOSCALERS,
+    API_SERVICES,
     CONFIG_MAPS,
     SECRETS,
     SERVICE_ACCOUNTS,
@@ -561,7 +611,6 @@ class Absent:
 
 
 ABSENT = (
-    Absent("APIService", "APIServices", _KINDS),
     Absent("CertificateSigningRequest", "CertificateSigningRequests", _CERTIFICATES, ("csr",)),
     Absent(
         "ComponentStatus",
@@ -569,28 +618,16 @@ ABSENT = (
         "`pinnace doctor` diagnoses a cluster; `pinnace status` shows a local cluster",
         ("cs",),
     ),
-    Absent(
-        "ControllerRevision",
-        "ControllerRevisions",
-        "`pinnace rollout history deployment/NAME` shows the revisions of a Deployment",
-    ),
-    Absent("CronJob", "CronJobs", "run `pinnace create -f` from cron, on a Job with generateName", ("cj",)),
     Absent("CSIDriver", "CSIDrivers", _CLAIMS),
     Absent("CSIStorageCapacity", "CSIStorageCapacities", _CLAIMS),
-    Absent(
-        "DaemonSet", "DaemonSets", f"{_DEPLOYMENT}; one for each node with podAntiAffinity on kubernetes.io/hostname", ("ds",)
-    ),
     Absent("DeviceClass", "DeviceClasses", _DEVICES),
-    Absent("Endpoints", "Endpoints", "`pinnace get endpointslices` shows the addresses of the pods of services", ("ep",)),
     Absent("FlowSchema", "FlowSchemas", "flow control is the API servers' own"),
-    Absent("HorizontalPodAutoscaler", "HorizontalPodAutoscalers", "`pinnace scale deployment/NAME --replicas N`", ("hpa",)),
     Absent("PodTemplate", "PodTemplates", "a Deployment or a Job has the template of its pods in its spec"),
     Absent("PriorityLevelConfiguration", "PriorityLevelConfigurations", "flow control is the API servers' own"),
     Absent("ReplicationController", "ReplicationControllers", _DEPLOYMENT, ("rc",)),
     Absent("ResourceClaim", "ResourceClaims", _DEVICES),
     Absent("ResourceClaimTemplate", "ResourceClaimTemplates", _DEVICES),
     Absent("ResourceSlice", "ResourceSlices", _DEVICES),
-    Absent("StatefulSet", "StatefulSets", f"{_DEPLOYMENT}, without names or volumes of their own", ("sts",)),
     Absent("VolumeAttachment", "VolumeAttachments", "`pinnace describe pod NAME` shows the volumes that a pod waits for"),
     Absent("VolumeAttributesClass", "VolumeAttributesClasses", _CLAIMS, ("vac",)),
 )

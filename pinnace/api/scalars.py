@@ -1,6 +1,6 @@
 """Conversion of JSON scalars: strings, numbers, booleans, and messages that are one JSON value in Kubernetes (Quantity, Time,
 IntOrString, FieldsV1,
-JSONSchemaProps). Also conversion of times, and of integers in text.
+JSONSchemaProps, RawExtension). Also conversion of times, and of integers in text.
 
 Readers raise ValueError with the expected and the actual value. The codec adds the path.
 """
@@ -21,6 +21,7 @@ from pinnace.api.apiextensions_v1_pb2 import JSONSchemaProps
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.runtime_v1_pb2 import RawExtension
 
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """The Unix times of the start of year 1 and the end of year 9999."""
@@ -146,19 +147,19 @@ def _write_fields(message: FieldsV1) -> Any:
         return {}
 
 
-def _read_schema(message: JSONSchemaProps, value: object) -> None:
+def _read_json(message: JSONSchemaProps | RawExtension, value: object) -> None:
     if not isinstance(value, Mapping):
         raise ValueError(f"expected an object, got {kind_of(value)}")
     message.raw = json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
-def _write_schema(message: JSONSchemaProps) -> Any:
-    """Return an empty schema for what is no JSON object, which the server never stores."""
+def _write_json(message: JSONSchemaProps | RawExtension) -> Any:
+    """Return an empty object for what is no JSON object, which the server never stores."""
     try:
-        schema = json.loads(message.raw)
+        value = json.loads(message.raw)
     except (ValueError, RecursionError):
         return {}
-    return schema if isinstance(schema, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def int_or_string(message: IntOrString) -> str | int:
@@ -172,7 +173,8 @@ SCALARS: Mapping[str, Scalar] = {
     MicroTime.DESCRIPTOR.full_name: Scalar(format_rfc3339, _read_micro_time),
     IntOrString.DESCRIPTOR.full_name: Scalar(int_or_string, _read_int_or_string),
     FieldsV1.DESCRIPTOR.full_name: Scalar(_write_fields, _read_fields),
-    JSONSchemaProps.DESCRIPTOR.full_name: Scalar(_write_schema, _read_schema),
+    JSONSchemaProps.DESCRIPTOR.full_name: Scalar(_write_json, _read_json),
+    RawExtension.DESCRIPTOR.full_name: Scalar(_write_json, _read_json),
 }
 """The conversions by full name of the message."""
 

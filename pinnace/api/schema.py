@@ -24,22 +24,35 @@ from typing import Any, Protocol
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pinnace.api.apiextensions_v1_pb2 import JSONSchemaProps
-from pinnace.api.codec import Field, fields_of, of_field
+from pinnace.api.codec import SHOWN_WHEN_ZERO, Field, fields_of, of_field
 from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
 from pinnace.api.merge import DEFAULTS
 from pinnace.api.meta_v1_pb2 import FieldsV1
 from pinnace.api.resources import CustomResource, Resource
-from pinnace.api.scalars import SCALARS
+from pinnace.api.runtime_v1_pb2 import RawExtension
+from pinnace.api.scalars import SCALARS, zero_primitive
 
 META_PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
-_APIEXTENSIONS_PACKAGE = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
+_PACKAGES: Mapping[str, str] = {
+    "apiextensions.v1": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1",
+    "apiregistration.v1": "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1",
+    "meta.v1": META_PACKAGE,
+}
+"""The packages that are not "io.k8s.api.<package>"."""
 _FILE = Path(__file__).with_name("schema_extensions.json")
 _LIST_TYPE, _LIST_KEYS, _MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"
 _ATOMIC = "atomic"
+_JSON_OBJECTS = frozenset(message.DESCRIPTOR.full_name for message in (FieldsV1, JSONSchemaProps, RawExtension))
+"""Messages that are any JSON object."""
 _STRUCTS = frozenset({"metadata", "spec", "status"})
 """Fields that are always present in Kubernetes' Go types, as empty objects."""
 _MORE_STRUCTS: Mapping[str, tuple[str, ...]] = {
     "pinnace.apiextensions.v1.CustomResourceDefinitionSpec": ("names",),
+    "pinnace.autoscaling.v1.HorizontalPodAutoscalerSpec": ("scaleTargetRef",),
+    "pinnace.autoscaling.v2.HorizontalPodAutoscalerSpec": ("scaleTargetRef",),
+    "pinnace.apps.v1.DaemonSetSpec": ("updateStrategy",),
+    "pinnace.batch.v1.CronJobSpec": ("jobTemplate",),
+    "pinnace.apps.v1.StatefulSetSpec": ("updateStrategy",),
     "pinnace.networking.v1.NetworkPolicySpec": ("podSelector",),
 }
 """The same, by message."""
@@ -166,15 +179,13 @@ def load_extensions() -> Mapping[str, Any]:
 def schema_name(descriptor: Descriptor) -> str:
     """Return the name of a message in Kubernetes' OpenAPI: "io.k8s.api.core.v1.Pod" for pinnace.core.v1.Pod."""
     package, _, name = descriptor.full_name.removeprefix("pinnace.").rpartition(".")
-    if package == "apiextensions.v1":
-        return f"{_APIEXTENSIONS_PACKAGE}.{name}"
-    return f"{META_PACKAGE}.{name}" if package == "meta.v1" else f"io.k8s.api.{package}.{name}"
+    return f"{_PACKAGES.get(package, f'io.k8s.api.{package}')}.{name}"
 
 
 @cache
 def type_of(message: Descriptor, atomic: bool | None = None) -> Type:
     """Return the type of a message. `atomic`: the map type of the field that contains it; None: that of the message."""
-    if message.full_name in (FieldsV1.DESCRIPTOR.full_name, JSONSchemaProps.DESCRIPTOR.full_name):
+    if message.full_name in _JSON_OBJECTS:
         return Map(None, None, atomic=True)
     if message.full_name in SCALARS:
         return Scalar(Kind.ANY)
@@ -226,6 +237,8 @@ def _empty_form(message: Descriptor) -> Mapping[str, Any]:
             result[name] = _empty_form(struct)
         elif descriptor.is_repeated and of_field(descriptor).required and descriptor.full_name not in _OMITTED_WHEN_EMPTY:
             result[name] = None
+    for name in SHOWN_WHEN_ZERO.get(message.full_name, ()):
+        result.setdefault(name, zero_primitive(fields_of(message)[name].descriptor))
     for name in SHOWN_AS_NULL.get(message.full_name, ()):
         result.setdefault(name, None)
     for name in (*SHOWN_WHEN_EMPTY.get(message.full_name, ()), *_MORE_STRUCTS.get(message.full_name, ())):

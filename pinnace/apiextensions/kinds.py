@@ -3,8 +3,10 @@
     stored object, in any version --prune, defaults of the stored version--> prune by the served version --> served form
     object of a write, in the served version --prune, defaults--> validated --prune by the storage version--> stored object
 
-Versions differ in their schemas only (conversion strategy None). What needs the schema of a version is made when it is first
-used: a definition can have hundreds of kilobytes.
+Without a conversion webhook (strategy None), versions differ in their schemas only. With one, API servers convert objects
+before they use these forms (pinnace.apiserver.customresources.conversion): objects are then in the served version.
+
+What needs the schema of a version is made when it is first used: a definition can have hundreds of kilobytes.
 """
 
 from collections.abc import Mapping
@@ -108,13 +110,25 @@ class CustomVersion:
 
     def to_served(self, obj: CustomObject) -> dict[str, Any]:
         stored = self.kind.version_of(obj.apiVersion) or self
-        form = {"apiVersion": obj.apiVersion, "kind": obj.kind, "metadata": to_dict(obj.metadata), **read_content(obj)}
-        stored.normalize(form)
-        coerce_metadata(form, stored.schema, drop_invalid=True)
+        form = stored.normalized(obj)
         if stored is not self and not self.kind.preserves_unknown_fields:
             prune(form, self.schema)
         form["apiVersion"] = self.api_version
         return dict(sorted(form.items()))
+
+    def normalized(self, obj: CustomObject) -> dict[str, Any]:
+        """Return the JSON form of an object in this version without unknown fields, and with defaults."""
+        form = {"apiVersion": obj.apiVersion, "kind": obj.kind, "metadata": to_dict(obj.metadata), **read_content(obj)}
+        self.normalize(form)
+        coerce_metadata(form, self.schema, drop_invalid=True)
+        return form
+
+    def pruned(self, form: dict[str, Any]) -> dict[str, Any]:
+        """Remove the fields of an object that the schema of this version does not declare, in place, and return it."""
+        if not self.kind.preserves_unknown_fields:
+            prune(form, self.schema)
+        coerce_metadata(form, self.schema, drop_invalid=True)
+        return form
 
     def to_served_object(self, obj: CustomObject) -> CustomObject:
         """Return an object of any version in this version."""
@@ -167,6 +181,10 @@ class CustomKind:
     @property
     def served(self) -> list[CustomVersion]:
         return [version for version in self.versions.values() if version.spec.served]
+
+    @property
+    def converts_by_webhook(self) -> bool:
+        return self.definition.spec.conversion.strategy == "Webhook"
 
     def version_of(self, api_version: str) -> CustomVersion | None:
         return self.versions.get(api_version)

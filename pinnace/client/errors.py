@@ -251,6 +251,11 @@ def fenced_error(message: str) -> Fenced:
     return Fenced(Refusal(Code.FAILED_PRECONDITION, "Fenced", message))
 
 
+def conflict_error(message: str) -> Conflict:
+    """Return the error of a write that has to wait for another write."""
+    return Conflict(Refusal(Code.ABORTED, "Conflict", message))
+
+
 def timed_out(message: str) -> Timeout:
     """Return the error of a call that was not sent in time."""
     return Timeout(Refusal(Code.DEADLINE_EXCEEDED, "", message))

@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from google.protobuf.message import Message
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from pinnace.api.autoscaling_v1_pb2 import Scale
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
 from pinnace.api.selectors import one_of
@@ -29,6 +30,7 @@ from pinnace.api.verbs_pb2 import (
     Known,
     ListRequest,
     PatchRequest,
+    UpdateScaleRequest,
     WatchEventType,
     WatchRequest,
 )
@@ -167,6 +169,15 @@ class ResourceClient(Generic[T]):
     async def update_status(self, obj: T) -> T:
         """Replace the status only."""
         return await self._update("UpdateStatus", obj, False)
+
+    async def get_scale(self, name: str, namespace: str) -> Scale:
+        request = GetRequest(namespace=namespace, name=name)
+        return await self._connection.call(self._method("GetScale"), request, Scale, retry=True)
+
+    async def update_scale(self, scale: Scale) -> Scale:
+        """Replace the replicas. metadata.uid and metadata.resourceVersion of the Scale are preconditions."""
+        request = UpdateScaleRequest(object=scale)
+        return await self._connection.call(self._method("UpdateScale"), request, Scale, retry=_has_resource_version(scale))
 
     async def update_status_batch(self, objs: Sequence[T]) -> BatchOutcomes:
         """Replace the status of at most 1,000 objects."""

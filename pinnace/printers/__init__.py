@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinnace.api import resources
-from pinnace.printers import admission, cluster, networking, storage, workloads
+from pinnace.printers import admission, autoscaling, cluster, networking, storage, workloads
 from pinnace.printers.columns import Columns
 
 COLUMNS: Mapping[str, Columns[Any]] = {
@@ -32,8 +32,15 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.CLUSTER_ROLE_BINDINGS.plural: cluster.ROLE_BINDINGS,
     resources.REPLICA_SETS.plural: workloads.REPLICA_SETS,
     resources.DEPLOYMENTS.plural: workloads.DEPLOYMENTS,
+    resources.STATEFUL_SETS.plural: workloads.STATEFUL_SETS,
     resources.JOBS.plural: workloads.JOBS,
+    resources.CRON_JOBS.plural: workloads.CRON_JOBS,
+    resources.DAEMON_SETS.plural: workloads.DAEMON_SETS,
+    resources.CONTROLLER_REVISIONS.plural: workloads.CONTROLLER_REVISIONS,
     resources.ENDPOINT_SLICES.plural: networking.ENDPOINT_SLICES,
+    resources.API_SERVICES.plural: cluster.API_SERVICES,
+    resources.ENDPOINTS.plural: networking.ENDPOINTS,
+    resources.HORIZONTAL_POD_AUTOSCALERS.plural: autoscaling.HORIZONTAL_POD_AUTOSCALERS,
     resources.CONFIG_MAPS.plural: cluster.CONFIG_MAPS,
     resources.SECRETS.plural: cluster.SECRETS,
     resources.SERVICE_ACCOUNTS.plural: cluster.SERVICE_ACCOUNTS,

@@ -1,10 +1,11 @@
-"""The tables of nodes, namespaces, events, leases, policies, roles and configuration.
+"""The tables of nodes, namespaces, events, leases, policies, roles, configuration and API services.
 
 Source: Kubernetes, pkg/printers/internalversion/printers.go.
 """
 
 from pinnace.api import conditions
 from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
+from pinnace.api.apiregistration_v1_pb2 import APIService
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import ConfigMap, Event, LimitRange, Namespace, Node, ResourceQuota, Secret, ServiceAccount
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
@@ -233,3 +234,16 @@ def service_account_row(account: ServiceAccount, now: float) -> tuple[str, ...]:
 
 
 SERVICE_ACCOUNTS = Columns(headers=("NAME", "AGE"), wide=(), row=service_account_row)
+
+
+def api_service_row(api_service: APIService, now: float) -> tuple[str, ...]:
+    metadata, target = api_service.metadata, api_service.spec.service
+    available = conditions.find(api_service.status.conditions, "Available")
+    status = available.status if available is not None else "Unknown"
+    if available is not None and status != "True":
+        status = f"{status} ({available.reason})"
+    where = f"{target.namespace}/{target.name}" if api_service.spec.HasField("service") else "Local"
+    return metadata.name, where, status, format_age(metadata.creationTimestamp, now)
+
+
+API_SERVICES = Columns(headers=("NAME", "SERVICE", "AVAILABLE", "AGE"), wide=(), row=api_service_row)

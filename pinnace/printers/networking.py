@@ -1,11 +1,11 @@
-"""The tables of services, endpoint slices, IP addresses, service CIDRs, ingresses, their classes and network policies.
+"""The tables of services, endpoints and their slices, IP addresses, service CIDRs, ingresses and classes, network policies.
 
 Source: Kubernetes, pkg/printers/internalversion/printers.go.
 """
 
 from collections.abc import Sequence
 
-from pinnace.api.core_v1_pb2 import Service, ServicePort
+from pinnace.api.core_v1_pb2 import Endpoints, Service, ServicePort
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.networking_v1_pb2 import Ingress, IngressClass, IPAddress, NetworkPolicy, ServiceCIDR
 from pinnace.api.selectors import from_message
@@ -88,6 +88,22 @@ ENDPOINT_SLICES = Columns(
     wide=(),
     row=endpoint_slice_row,
 )
+
+
+def endpoints_row(endpoints: Endpoints, now: float) -> tuple[str, ...]:
+    texts = []
+    for subset in endpoints.subsets:
+        ports = [f":{port.port}" for port in subset.ports] or [""]
+        texts += [
+            f"[{address.ip}]{port}" if port and ":" in address.ip else f"{address.ip}{port}"
+            for port in ports
+            for address in subset.addresses
+        ]
+    metadata = endpoints.metadata
+    return metadata.name, join_first(texts, "" if endpoints.subsets else NONE), format_age(metadata.creationTimestamp, now)
+
+
+ENDPOINTS = Columns(headers=("NAME", "ENDPOINTS", "AGE"), wide=(), row=endpoints_row)
 
 
 def join_first(texts: Sequence[str], empty: str = UNSET) -> str:

@@ -6,13 +6,13 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go.
 from collections.abc import Iterable
 
 from pinnace.api import conditions
-from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
-from pinnace.api.batch_v1_pb2 import Job
+from pinnace.api.apps_v1_pb2 import ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet
+from pinnace.api.batch_v1_pb2 import CronJob, Job
 from pinnace.api.core_v1_pb2 import Container, ContainerStateTerminated, ContainerStatus, Pod
 from pinnace.api.pods import ended
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.scalars import int_or_string, to_seconds
-from pinnace.printers.columns import NONE, WIDE, Columns, format_age, human_duration, is_set, wide_cells
+from pinnace.printers.columns import NONE, WIDE, Columns, format_age, format_labels, human_duration, is_set, wide_cells
 
 NODE_LOST = "NodeLost"
 _CONDITIONS = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
@@ -177,6 +177,32 @@ DEPLOYMENTS = Columns(
 )
 
 
+def stateful_set_row(stateful_set: StatefulSet, now: float) -> tuple[str, ...]:
+    spec, status = stateful_set.spec, stateful_set.status
+    return (
+        stateful_set.metadata.name,
+        f"{status.readyReplicas}/{spec.replicas}",
+        format_age(stateful_set.metadata.creationTimestamp, now),
+        *wide_cells(spec.template, spec.selector)[:2],
+    )
+
+
+STATEFUL_SETS = Columns(headers=("NAME", "READY", "AGE"), wide=WIDE[:2], row=stateful_set_row)
+
+
+def controller_revision_row(revision: ControllerRevision, now: float) -> tuple[str, ...]:
+    metadata = revision.metadata
+    controller = next((reference for reference in metadata.ownerReferences if reference.controller), None)
+    name = NONE
+    if controller is not None:
+        group = controller.apiVersion.rpartition("/")[0]
+        name = f"{'.'.join(filter(None, (controller.kind, group))).lower()}/{controller.name}"
+    return metadata.name, name, str(revision.revision), format_age(metadata.creationTimestamp, now)
+
+
+CONTROLLER_REVISIONS = Columns(headers=("NAME", "CONTROLLER", "REVISION", "AGE"), wide=(), row=controller_revision_row)
+
+
 def job_row(job: Job, now: float) -> tuple[str, ...]:
     return (
         job.metadata.name,
@@ -220,6 +246,50 @@ def job_duration(job: Job, now: float) -> str:
         return ""
     end = to_seconds(job.status.completionTime) if is_set(job.status.completionTime) else now
     return human_duration(end - to_seconds(job.status.startTime))
+
+
+def cron_job_row(cron_job: CronJob, now: float) -> tuple[str, ...]:
+    spec, status = cron_job.spec, cron_job.status
+    job = spec.jobTemplate.spec
+    return (
+        cron_job.metadata.name,
+        spec.schedule,
+        spec.timeZone if spec.HasField("timeZone") else NONE,
+        str(spec.suspend) if spec.HasField("suspend") else "<unset>",
+        str(len(status.active)),
+        format_age(status.lastScheduleTime, now) if is_set(status.lastScheduleTime) else NONE,
+        format_age(cron_job.metadata.creationTimestamp, now),
+        *wide_cells(job.template, job.selector),
+    )
+
+
+CRON_JOBS = Columns(
+    headers=("NAME", "SCHEDULE", "TIMEZONE", "SUSPEND", "ACTIVE", "LAST SCHEDULE", "AGE"),
+    wide=WIDE,
+    row=cron_job_row,
+)
+
+
+def daemon_set_row(daemon_set: DaemonSet, now: float) -> tuple[str, ...]:
+    spec, status = daemon_set.spec, daemon_set.status
+    return (
+        daemon_set.metadata.name,
+        str(status.desiredNumberScheduled),
+        str(status.currentNumberScheduled),
+        str(status.numberReady),
+        str(status.updatedNumberScheduled),
+        str(status.numberAvailable),
+        format_labels(spec.template.spec.nodeSelector) or NONE,
+        format_age(daemon_set.metadata.creationTimestamp, now),
+        *wide_cells(spec.template, spec.selector),
+    )
+
+
+DAEMON_SETS = Columns(
+    headers=("NAME", "DESIRED", "CURRENT", "READY", "UP-TO-DATE", "AVAILABLE", "NODE SELECTOR", "AGE"),
+    wide=WIDE,
+    row=daemon_set_row,
+)
 
 
 def disruption_budget_row(budget: PodDisruptionBudget, now: float) -> tuple[str, ...]:

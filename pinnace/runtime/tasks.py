@@ -69,9 +69,13 @@ class TimeSlice:
         self._clock = clock
         self._began = clock.monotonic()
 
+    @property
+    def is_over(self) -> bool:
+        return self._clock.monotonic() - self._began > SLICE
+
     async def end(self) -> None:
         """Yield to other tasks if the slice has lasted SLICE seconds, and start the next slice. Call it between two steps."""
-        if self._clock.monotonic() - self._began > SLICE:
+        if self.is_over:
             for _ in range(YIELDS):
                 await asyncio.sleep(0)
             self._began = self._clock.monotonic()
@@ -83,7 +87,8 @@ async def apply_in_slices(work: Callable[[A], B], items: Iterable[A], clock: Clo
     turn = TimeSlice(clock)
     for item in items:
         done.append(work(item))
-        await turn.end()
+        if turn.is_over:
+            await turn.end()
     return done
 
 

@@ -24,9 +24,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -39,7 +39,8 @@ next one is imported here."""
 MAX_REQUEST = 1 << 18
 """Bytes of arguments and changed environment variables."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
-_ADOPTION_POLL = 0.001
+ADOPTION_TIMEOUT = 10.0
+"""Seconds until the intermediate process, which has nothing more to do, has exited."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -146,6 +147,18 @@ def _has_request(requests: socket.socket) -> bool:
     return bool(select.select([requests], [], [], 0)[0])
 
 
+def _await_adoption(server: int) -> None:
+    """Return when this process is a child of the server: when the intermediate process has exited. Otherwise, exit."""
+    parent = os.getppid()
+    if parent != server:
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(parent)
+            select.select([handle], [], [], ADOPTION_TIMEOUT)
+            os.close(handle)
+        if os.getppid() != server:
+            os._exit(1)
+
+
 def _become_component(request: bytes, output: int, requests: socket.socket, server: int) -> NoReturn:
     code: Any = 1
     try:
@@ -154,10 +167,7 @@ def _become_component(request: bytes, output: int, requests: socket.socket, serv
             os.dup2(output, number)
         os.close(output)
         requests.close()
-        while os.getppid() != server:
-            if os.getppid() == 1:
-                os._exit(1)
-            time.sleep(_ADOPTION_POLL)
+        _await_adoption(server)
         die_with_parent(server)
         argv, changed, removed, folder = json.loads(request)
         for name in removed:

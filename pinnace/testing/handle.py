@@ -26,6 +26,16 @@ FIRST_KINDS = ("CustomResourceDefinition", "Namespace")
 JSON, APPLY = "application/json", "application/apply-patch+yaml"
 
 
+def wait_until(condition: Callable[[], T], timeout: float, poll: float) -> T | None:
+    """Return the first true value of `condition`; None if there is none within `timeout`. `poll`: seconds between two calls."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(poll)
+    return value
+
+
 class KubernetesError(Exception):
     """The API server has refused a request. `code`: the HTTP status; `reason`: such as NotFound; `status`: the object."""
 
@@ -119,11 +129,9 @@ class PinnaceCluster:
 
     def wait(self, condition: Callable[[], T], what: str = "the condition", timeout: float = TIMEOUT) -> T:
         """Return the first true value of `condition`. Raises TimeoutError."""
-        deadline = time.monotonic() + timeout
-        while not (value := condition()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not after {timeout:g} s: {what}")
-            time.sleep(POLL)
+        value = wait_until(condition, timeout, POLL)
+        if value is None:
+            raise TimeoutError(f"not after {timeout:g} s: {what}")
         return value
 
     def log(self, process: str) -> str:

@@ -14,14 +14,13 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pinnace.testing.handle import PinnaceCluster
+from pinnace.testing.handle import PinnaceCluster, wait_until
 
 SHARED_MEMORY = Path("/dev/shm")
 ROOM = 256_000_000
@@ -97,12 +96,11 @@ def start_session(options: ClusterOptions, folder: Path, owner: int) -> ClusterS
 
 def wait_for_answer(folder: Path, server: "subprocess.Popen[bytes]", timeout: float) -> Mapping[str, Any]:
     """Return how to reach the cluster. Raises ClusterFailed."""
-    deadline = time.monotonic() + timeout
-    while (answer := read_answer(folder)) is None:
-        if server.poll() is not None or time.monotonic() > deadline:
-            failure = {"error": "its server has ended", "logs": {"the server of the cluster": read_log(folder)}}
-            raise ClusterFailed(describe_failure(failure))
-        time.sleep(POLL)
+    wait_until(lambda: read_answer(folder) is not None or server.poll() is not None, timeout, POLL)
+    answer = read_answer(folder)
+    if answer is None:
+        failure = {"error": "its server has ended", "logs": {"the server of the cluster": read_log(folder)}}
+        raise ClusterFailed(describe_failure(failure))
     if "error" in answer:
         server.wait()
         answer = {**answer, "logs": {**answer["logs"], "the server of the cluster": read_log(folder)}}
@@ -141,13 +139,10 @@ def stop_server(folder: Path, pid: int) -> None:
     """End a server, and wait until it has removed its folder. Raises ClusterFailed."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_TIMEOUT
-    while folder.exists():
-        if time.monotonic() > deadline:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            raise ClusterFailed(f"the server of the cluster (pid {pid}) did not end within {STOP_TIMEOUT:g} s and was killed")
-        time.sleep(POLL)
+    if wait_until(lambda: not folder.exists(), STOP_TIMEOUT, POLL) is None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        raise ClusterFailed(f"the server of the cluster (pid {pid}) did not end within {STOP_TIMEOUT:g} s and was killed")
     with suppress(ChildProcessError):  # another process has started it
         os.waitpid(pid, 0)
 

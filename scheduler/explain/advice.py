@@ -15,6 +15,7 @@ from pinnace.api.pods import class_of
 from pinnace.api.quantity import format_amount
 from pinnace.api.records import Remedy, format_list
 from pinnace.api.resources import STORAGE_CLASSES
+from pinnace.api.wellknown import NO_PROVISIONER
 from pinnace.fit import HostPort
 from pinnace.fit.requests import PODS
 from pinnace.fit.room import insufficient_reason
@@ -44,7 +45,7 @@ from pinnace.scheduler.plugins.topology_spread import (
     nodes_with_topologies,
     own_constraints,
 )
-from pinnace.scheduler.plugins.volume_binding import NO_PROVISIONER, UNBOUND_IMMEDIATE, VolumeBinding, needs_immediate_binding
+from pinnace.scheduler.plugins.volume_binding import UNBOUND_IMMEDIATE, VolumeBinding, needs_immediate_binding
 from pinnace.scheduler.plugins.volumes import (
     NO_CLASS,
     NO_SUCH_CLASS,
@@ -160,11 +161,10 @@ def _advise_binding(case: AdvisorInput, unbound: Sequence[PersistentVolumeClaim]
 def _bind(claim: PersistentVolumeClaim, classes: Container[str]) -> str:
     name, class_name = claim.metadata.name, class_of(claim)
     if claim.spec.volumeName:
-        return f"bind the PersistentVolumeClaim {name} to its volume {claim.spec.volumeName}: the scheduler does not bind it"
-    if not class_name:
-        return f"give the PersistentVolumeClaim {name} a class with {_WAITING}: claims without a class are not bound"
-    if class_name in classes:
-        return f"recreate the StorageClass {class_name} with {_WAITING}: immediate binding is not supported"
+        return f"create or free the PersistentVolume {claim.spec.volumeName}, which the PersistentVolumeClaim {name} requests"
+    if not class_name or class_name in classes:
+        of_class = f" of the class {class_name}" if class_name else ""
+        return f"create a PersistentVolume{of_class} that satisfies the PersistentVolumeClaim {name}"
     return f"create the StorageClass {class_name} with provisioner: {NO_PROVISIONER} and {_WAITING}"
 
 

@@ -13,29 +13,25 @@ have changed, or the provisioner may have ignored the node. PreBind stops waitin
 reservation lasts until the informer reports the claim as bound, or until Unreserve.
 
 A bind writes first the volume and then the claim; each refers to the other. It can be repeated. In Kubernetes, the scheduler
-writes only the volume, and a controller writes the rest. Here, the controller changes only phases after a bind.
+writes only the volume, and a controller writes the rest, which ours does too if a scheduler stopped in between.
 """
 
 import asyncio
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import partial
 from typing import Protocol
 
 import numpy as np
-from sortedcontainers import SortedDict
 
-from pinnace.api.core_v1_pb2 import ObjectReference, PersistentVolume, PersistentVolumeClaim
+from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.pods import class_of
-from pinnace.api.quantity import parse
-from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES, store_key
-from pinnace.api.selectors import from_message
 from pinnace.api.storage_v1_pb2 import StorageClass
-from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION
+from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION, BOUND_BY_CONTROLLER, NO_PROVISIONER, SELECTED_NODE
 from pinnace.client.client import Client
 from pinnace.fit.room import selector_matches
+from pinnace.fit.volumes import VolumeCandidate, VolumeCatalogue, claim_reference, volume_size
 from pinnace.scheduler.framework import (
     SKIP,
     BoolArray,
@@ -56,15 +52,11 @@ from pinnace.scheduler.plugins.node_affinity import match_selector
 from pinnace.scheduler.plugins.volumes import Volumes, claims_of, is_about_claims, is_bound, may_be_claim_of
 
 NONE = -1
-FILESYSTEM = "Filesystem"
-BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
 NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
 NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 TOO_MANY = "node(s) could not be checked: the pod has too many unbound persistentvolumeclaims for so many nodes"
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
 POLL = 0.1
 """Seconds between reads of a claim whose volume is being provisioned."""
 _REASONS = (OUT_OF_REACH, NOTHING_TO_BIND, NO_SUCH_VOLUME)
@@ -73,121 +65,9 @@ _MATCH, _ALWAYS_MATCHED = 8e-9, 16
 _STATE, _WORK = "VolumeBinding.claims", "VolumeBinding.work"
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeCandidate:
-    """One version of a volume with precomputed properties for matching."""
-
-    volume: PersistentVolume
-    name: str
-    size: Decimal
-    mode: str
-    access: frozenset[str]
-    attributes: str
-    """The volumeAttributesClassName."""
-    labels: Mapping[str, str]
-    affinity: bytes
-    """Equal for volumes that are accessible from the same nodes. Empty if all nodes can access the volume."""
-    pin: tuple[str, tuple[str, ...]] | None
-    """A label key and values that fully determine the nodes, or None for a more complex affinity."""
-
-    @classmethod
-    def from_volume(cls, volume: PersistentVolume) -> "VolumeCandidate":
-        meta, spec = volume.metadata, volume.spec
-        affinity = spec.nodeAffinity
-        return cls(
-            volume,
-            meta.name,
-            _volume_size(spec.capacity),
-            spec.volumeMode or FILESYSTEM,
-            frozenset(spec.accessModes),
-            spec.volumeAttributesClassName,
-            dict(meta.labels),
-            affinity.SerializeToString(deterministic=True) if affinity.HasField("required") else b"",
-            _pinned_node(volume),
-        )
-
-
-class VolumeCatalogue:
-    """The volumes of a store. Free volumes are indexed by class, size and name."""
-
-    def __init__(self, store: Mapping[str, PersistentVolume]) -> None:
-        self._store = store
-        self._known: dict[str, VolumeCandidate] = {}
-        self._free: dict[str, SortedDict[tuple[Decimal, str], VolumeCandidate]] = {}
-        self._kept: dict[str, dict[str, VolumeCandidate]] = {}
-        """Bound or reserved volumes by the key of their claim."""
-
-    def update_from_store(self) -> None:
-        """Update the catalogue from the store. Only changed volumes are parsed."""
-        for name, volume in self._store.items():
-            known = self._known.get(name)
-            if known is None or known.volume is not volume:
-                if known is not None:
-                    self._remove_volume(known)
-                self._add_volume(VolumeCandidate.from_volume(volume))
-        if len(self._known) > len(self._store):
-            for name in self._known.keys() - self._store.keys():
-                self._remove_volume(self._known[name])
-
-    def find_candidates(
-        self, claim: PersistentVolumeClaim, taken: Mapping[str, str], known: dict[Hashable, list[VolumeCandidate]] | None = None
-    ) -> list[VolumeCandidate]:
-        """Return the volumes that satisfy the claim in order of preference.
-
-        `taken` maps volume names to the keys of claims that reserve them. `known` caches results for equal claims of the
-        same pod.
-        """
-        known = {} if known is None else known
-        asked, key, mode = _volume_size(claim.spec.resources.requests), store_key(claim), claim.spec.volumeMode or FILESYSTEM
-        storage_class, access = class_of(claim), frozenset(claim.spec.accessModes)
-        attributes = claim.spec.volumeAttributesClassName
-        for kept in self._kept.get(key, {}).values():
-            ours = kept.volume.spec.claimRef.uid in ("", claim.metadata.uid) and class_of(kept.volume) == storage_class
-            if ours and kept.size >= asked and kept.mode == mode and kept.attributes == attributes:
-                return [kept]
-        selector = from_message(claim.spec.selector) if claim.spec.HasField("selector") else None
-        alike = storage_class, asked, mode, attributes, access, selector
-        fulfilling = known.get(alike)
-        if fulfilling is None:
-            free = self._free.get(storage_class, SortedDict())
-            fulfilling = known[alike] = [
-                item
-                for item in map(free.__getitem__, free.irange((asked, "")))
-                if item.mode == mode
-                and item.attributes == attributes
-                and access <= item.access
-                and (selector is None or selector.matches(item.labels))
-            ]
-        if not taken:
-            return fulfilling
-        result = [candidate for candidate in fulfilling if taken.get(candidate.name, key) == key]
-        return [candidate for candidate in result if taken.get(candidate.name) == key][:1] or result
-
-    def _add_volume(self, candidate: VolumeCandidate) -> None:
-        volume = candidate.volume
-        self._known[candidate.name] = candidate
-        if volume.metadata.HasField("deletionTimestamp"):
-            return
-        if volume.spec.HasField("claimRef"):
-            key = f"{volume.spec.claimRef.namespace}/{volume.spec.claimRef.name}"
-            self._kept.setdefault(key, {})[candidate.name] = candidate
-        elif volume.status.phase == "Available":
-            by_size = self._free.setdefault(class_of(volume), SortedDict())
-            by_size[candidate.size, candidate.name] = candidate
-
-    def _remove_volume(self, candidate: VolumeCandidate) -> None:
-        volume, name = candidate.volume, candidate.name
-        del self._known[name]
-        key = f"{volume.spec.claimRef.namespace}/{volume.spec.claimRef.name}"
-        self._kept.get(key, {}).pop(name, None)
-        if not self._kept.get(key, True):
-            del self._kept[key]
-        self._free.get(class_of(volume), {}).pop((candidate.size, name), None)
-
-
 def sort_claims(claims: Sequence[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
     """Sort the claims in matching order."""
-    return sorted(claims, key=lambda claim: _volume_size(claim.spec.resources.requests))
+    return sorted(claims, key=lambda claim: volume_size(claim.spec.resources.requests))
 
 
 def reachable_nodes(volume: PersistentVolume, nodes: NodeTable) -> BoolArray:
@@ -303,25 +183,13 @@ def _count_part(parts: Mapping[str | None, tuple[int, int]], side: int, value: s
     return parts.get(value, (0, 0))[side]
 
 
-def _volume_size(amounts: Mapping[str, Quantity]) -> Decimal:
-    return parse(amounts["storage"].string) if "storage" in amounts else Decimal(0)
-
-
-def _pinned_node(volume: PersistentVolume) -> tuple[str, tuple[str, ...]] | None:
-    terms = volume.spec.nodeAffinity.required.nodeSelectorTerms
-    if len(terms) != 1 or len(terms[0].matchExpressions) != 1 or terms[0].matchFields:
-        return None
-    (requirement,) = terms[0].matchExpressions
-    return (requirement.key, tuple(requirement.values)) if requirement.operator == "In" else None
-
-
 async def bind_volume(client: Client, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
     """Write both sides of the binding. Raise ApiError, for example Conflict if another client changed an object."""
     volumes, claims = client.of(PERSISTENT_VOLUMES), client.of(PERSISTENT_VOLUME_CLAIMS)
     own, theirs = PersistentVolume(), PersistentVolumeClaim()
     own.CopyFrom(volume)
     theirs.CopyFrom(claim)
-    own.spec.claimRef.CopyFrom(_claim_reference(claim))
+    own.spec.claimRef.CopyFrom(claim_reference(claim))
     own.metadata.annotations[BOUND_BY_CONTROLLER] = "yes"
     own = await volumes.update(own)
     theirs.spec.volumeName = volume.metadata.name
@@ -342,13 +210,6 @@ async def choose_node(client: Client, claim: PersistentVolumeClaim, node: str) -
     if theirs.metadata.annotations.get(SELECTED_NODE) != node:
         theirs.metadata.annotations[SELECTED_NODE] = node
         await client.of(PERSISTENT_VOLUME_CLAIMS).update(theirs)
-
-
-def _claim_reference(claim: PersistentVolumeClaim) -> ObjectReference:
-    meta = claim.metadata
-    return ObjectReference(
-        kind="PersistentVolumeClaim", apiVersion="v1", namespace=meta.namespace, name=meta.name, uid=meta.uid
-    )
 
 
 class Handle(ObjectStores, Protocol):

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.clients
 
 VALUE = "hunter2"
 EMPTY = (
-    "statefulsets", "replicationcontrollers", "csidrivers", "csistoragecapacities", "volumeattachments", "resourceslices",
+    "replicationcontrollers", "csidrivers", "csistoragecapacities", "volumeattachments", "resourceslices",
     "resourceclaims", "deviceclasses",
 )  # fmt: skip
 

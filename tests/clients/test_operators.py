@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.clients
 OPERATORS = Path(__file__).parents[2] / "examples" / "operators"
-NEEDED = {"kopf": "kopf", "kr8s": "kr8s", "program": "kubernetes"}
+NEEDED = {"kopf": "kopf", "kr8s": "kr8s", "program": "kubernetes", "webhooks": "kubernetes"}
 
 
 def test_every_operator_is_run() -> None:

@@ -149,3 +149,52 @@ def test_python_client_sends_input(core: Any) -> None:
     ran.write_stdin("b\n")
     ran.run_forever(timeout=TIMEOUT)
     assert (ran.read_stderr(), ran.returncode) == ("err b\n", 3)
+
+
+def test_debug_adds_an_ephemeral_container_to_a_running_pod(running: Kubectl) -> None:
+    """Its status, its log, and a command in it, while the pod stays ready."""
+    script = "echo looking; sleep 3600"
+    running("debug", "a", "--image=busybox", "-c", "debugger", "--target=main", "--", "sh", "-c", script)
+    state = "jsonpath={.status.ephemeralContainerStatuses[0].state.running.startedAt}"
+    until(lambda: running("get", "pod", "a", "-o", state))
+    until(lambda: running("logs", "a", "-c", "debugger") == "looking\n")
+    assert running("exec", "a", "-c", "debugger", "--", "echo", "hello") == "hello\n"
+    assert "Ephemeral Containers:" in running("describe", "pod", "a")
+    assert "1/1" in running("get", "pod", "a")
+
+
+def test_claim_is_bound_used_and_protected_and_its_volume_released(running: Kubectl, tmp_path: Path) -> None:
+    meta = {"name": "disk"}
+    size = {"storage": "1Gi"}
+    volume = {"capacity": size, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": str(tmp_path)}}
+    claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": {"requests": size}}
+    source = [{"name": "d", "persistentVolumeClaim": {"claimName": "disk"}}]
+    user = command_pod("user", "echo kept > /d/file; sleep 3600", volumes=source)
+    user["spec"]["containers"][0]["volumeMounts"] = [{"name": "d", "mountPath": "/d"}]
+    objects = [
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": claim},
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": meta, "spec": volume},
+        user,
+    ]
+    running("apply", "-f", "-", stdin=objects)
+    running("wait", "--for=condition=Ready", "pod/user", "--timeout=40s")
+    table = running("get", "pv,pvc").splitlines()
+    assert ["Bound" in line for line in table if "/disk" in line] == [True, True]
+    running("delete", "pvc", "disk", "--wait=false")
+    assert "Terminating" in running("get", "pvc", "disk"), "a pod uses it"
+    running("delete", "pod", "user", "--grace-period=1")
+    running("wait", "--for=delete", "pvc/disk", "--timeout=40s")
+    running("wait", "--for=jsonpath={.status.phase}=Released", "pv/disk", "--timeout=40s")
+    assert (tmp_path / "file").read_text() == "kept\n"
+    running("delete", "pv", "disk")
+
+
+def test_job_fails_by_the_exit_code_of_a_pod(running: Kubectl) -> None:
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
+    template = {"spec": {"restartPolicy": "Never", "containers": command_pod("x", "exit 42")["spec"]["containers"]}}
+    spec = {"template": template, "podFailurePolicy": {"rules": [rule]}, "backoffLimit": 5}
+    running("apply", "-f", "-", stdin=[{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once"}, "spec": spec}])
+    running("wait", "--for=condition=Failed", "job/once", "--timeout=40s")
+    condition = running("get", "job", "once", "-o", 'jsonpath={.status.conditions[?(@.type=="Failed")]}')
+    assert "PodFailurePolicy" in condition and "failed with exit code 42 matching FailJob rule at index 0" in condition
+    assert running("get", "job", "once", "-o", "jsonpath={.status.failed}") == "1"

@@ -36,6 +36,7 @@ EXPECTED: Mapping[str, set[StatusCode]] = {
     "UpdateStatus": _CHANGING,
     "Finalize": _CHANGING,
     "UpdateResize": _CHANGING,
+    "UpdateEphemeralContainers": _CHANGING,
     "Patch": _CHANGING,
     "GetScale": {StatusCode.NOT_FOUND, *_BEHIND},
     "UpdateScale": _CHANGING,

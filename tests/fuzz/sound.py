@@ -26,7 +26,7 @@ from pinnace.api.networking_v1_pb2 import IPAddress
 from pinnace.api.nodes_pb2 import HeartbeatRequest
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.policy_v1_pb2 import Eviction
-from pinnace.api.resources import ALL, EVENTS_V1, Resource
+from pinnace.api.resources import ALL, EVENTS_V1, HORIZONTAL_POD_AUTOSCALERS_V1, Resource
 from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest
 from pinnace.apiserver.registry.strategies import STRATEGIES
 from pinnace.apiserver.services.discovery import HEALTH, REFLECTION
@@ -37,6 +37,14 @@ _CONDITIONAL = {strategy.resource.service for strategy in STRATEGIES.values() if
 """Services whose updates must say which version they change."""
 
 
+_AUTOSCALER = {
+    "metadata": {"name": "a", "namespace": "default"},
+    "spec": {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "maxReplicas": 3,
+        "targetCPUUtilizationPercentage": 70,
+    },
+}
 _EVENT = {
     "metadata": {"name": "web-0.1", "namespace": "default"}, "eventTime": "2026-01-31T12:00:00.000000Z", "type": "Normal",
     "reportingController": "example.com/scheduler", "reportingInstance": "edge-0", "action": "Binding", "reason": "Scheduled",
@@ -89,6 +97,7 @@ def _samples() -> Mapping[str, Message]:
         DeleteRequest(namespace="default", name="a"),
         ResourceAttributes(verb="get", resource="pods", namespace="default"),
         from_dict(EVENTS_V1, _EVENT),
+        from_dict(HORIZONTAL_POD_AUTOSCALERS_V1, _AUTOSCALER),
     ]
     return {sample.DESCRIPTOR.full_name: sample for sample in samples}
 

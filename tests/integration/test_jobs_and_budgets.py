@@ -12,7 +12,9 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
 from pinnace.api.resources import ENDPOINT_SLICES, JOBS, POD_DISRUPTION_BUDGETS, REPLICA_SETS, SERVICES
 from pinnace.client.client import Client
-from pinnace.controllers.job import FINALIZER
+from pinnace.controllers.job_status import (
+    FINALIZER,
+)
 from pinnace.controllers.main import build_controllers
 from pinnace.controllers.manager import ControllerManager
 from pinnace.controllers.nodelifecycle import NodeLifecycleOptions

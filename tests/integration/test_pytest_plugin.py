@@ -70,6 +70,13 @@ def test_manifest_is_there(pinnace_cluster):
     assert pinnace_cluster.request("GET", "/api/v1/namespaces/team-a")
     assert len(pinnace_cluster.request("GET", "/api/v1/nodes")["items"]) == 3
 """
+OWN_PACKAGES = """
+import gateway, scheduler
+
+def test_own_packages_are_imported(pinnace_cluster, namespace):
+    assert scheduler.NAME == "scheduler of the project" and gateway.NAME == "gateway of the project"
+    assert pinnace_cluster.request("GET", f"/api/v1/namespaces/{namespace}")
+"""
 PROCESS = """
 import pathlib, time
 
@@ -150,6 +157,14 @@ def test_workers_have_own_cluster_unless_it_is_shared(project: Project, argument
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(set((project.folder / "clusters").read_text().split())) == count
     assert project.is_clean()
+
+
+def test_packages_of_the_project_may_have_names_of_components(project: Project) -> None:
+    for name in ("gateway", "scheduler"):
+        (project.folder / name).mkdir()
+        (project.folder / name / "__init__.py").write_text(f"NAME = '{name} of the project'\n")
+    done = project.run(OWN_PACKAGES)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

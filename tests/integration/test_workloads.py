@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pinnace.api.apps_v1_pb2 import Deployment
-from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import DEPLOYMENTS, PODS
+from pinnace.api.core_v1_pb2 import Pod, Service
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.resources import API_SERVICES, DEPLOYMENTS, ENDPOINTS, PODS, SERVICES
 from pinnace.api.rollouts import REVISION_ANNOTATION
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Informer
@@ -110,3 +111,22 @@ async def test_deployment_comes_is_updated_undone_and_goes_and_keeps_its_promise
 
         await deployments.patch("web", "default", {"spec": {"replicas": 0}})
         await watcher.until("it is gone", lambda found: complete(found) and not watcher.pods.store)
+
+
+async def test_old_clients_find_endpoints_and_api_services(client: Client) -> None:
+    service = Service(metadata=ObjectMeta(name="web", namespace="default"))
+    service.spec.selector["app"] = "web"
+    service.spec.ports.add(port=80, protocol="TCP")
+    await client.of(SERVICES).create(service)
+    deployment = make_deployment("web", replicas=2)
+    deployment.metadata.uid = deployment.metadata.resourceVersion = ""
+    await client.of(DEPLOYMENTS).create(deployment)
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = [each for each in (await client.of(ENDPOINTS).list("default")).items if each.metadata.name == "web"]
+            addresses = [address.targetRef.kind for each in found for subset in each.subsets for address in subset.addresses]
+            if addresses == ["Pod", "Pod"]:
+                break
+            await asyncio.sleep(0.1)
+    apps = await client.of(API_SERVICES).get("v1.apps")
+    assert [(condition.status, condition.reason) for condition in apps.status.conditions] == [("True", "Local")]

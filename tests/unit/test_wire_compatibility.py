@@ -13,7 +13,10 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from pinnace.api import (
     admissionregistration_v1_pb2,
+    apiregistration_v1_pb2,
     apps_v1_pb2,
+    autoscaling_v1_pb2,
+    autoscaling_v2_pb2,
     batch_v1_pb2,
     coordination_v1_pb2,
     core_v1_pb2,
@@ -26,6 +29,7 @@ from pinnace.api import (
     policy_v1_pb2,
     rbac_v1_pb2,
     resource_v1_pb2,
+    runtime_v1_pb2,
     scheduling_v1_pb2,
     storage_v1_pb2,
     wire,
@@ -39,7 +43,10 @@ from pinnace.apiserver.registry.strategy import StatusStrategy
 
 PACKAGES = {
     "k8s.io.api.admissionregistration.v1": admissionregistration_v1_pb2,
+    "k8s.io.kube_aggregator.pkg.apis.apiregistration.v1": apiregistration_v1_pb2,
     "k8s.io.api.apps.v1": apps_v1_pb2,
+    "k8s.io.api.autoscaling.v1": autoscaling_v1_pb2,
+    "k8s.io.api.autoscaling.v2": autoscaling_v2_pb2,
     "k8s.io.api.batch.v1": batch_v1_pb2,
     "k8s.io.api.discovery.v1": discovery_v1_pb2,
     "k8s.io.api.events.v1": events_v1_pb2,
@@ -53,6 +60,7 @@ PACKAGES = {
     "k8s.io.api.storage.v1": storage_v1_pb2,
     "k8s.io.apimachinery.pkg.api.resource": resource_v1_pb2,
     "k8s.io.apimachinery.pkg.apis.meta.v1": meta_v1_pb2,
+    "k8s.io.apimachinery.pkg.runtime": runtime_v1_pb2,
     "k8s.io.apimachinery.pkg.util.intstr": intstr_v1_pb2,
 }
 OURS = {module.DESCRIPTOR.package: package for package, module in PACKAGES.items()}

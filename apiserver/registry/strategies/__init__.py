@@ -5,14 +5,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pinnace.api.resources import (
+    API_SERVICES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
+    CRON_JOBS,
     CSI_NODES,
     CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
+    ENDPOINTS,
     EVENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
     INGRESS_CLASSES,
     INGRESSES,
     IP_ADDRESSES,
@@ -38,6 +44,7 @@ from pinnace.api.resources import (
     SERVICE_ACCOUNTS,
     SERVICE_CIDRS,
     SERVICES,
+    STATEFUL_SETS,
     STORAGE_CLASSES,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
@@ -49,6 +56,7 @@ from pinnace.apiserver.registry.strategies.admission import (
     ValidatingAdmissionPolicyStrategy,
     WebhookConfigurationStrategy,
 )
+from pinnace.apiserver.registry.strategies.autoscaling import HorizontalPodAutoscalerStrategy
 from pinnace.apiserver.registry.strategies.cluster import (
     EventStrategy,
     LeaseStrategy,
@@ -57,7 +65,10 @@ from pinnace.apiserver.registry.strategies.cluster import (
     RuntimeClassStrategy,
 )
 from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
+from pinnace.apiserver.registry.strategies.cronjobs import CronJobStrategy
+from pinnace.apiserver.registry.strategies.daemonsets import DaemonSetStrategy
 from pinnace.apiserver.registry.strategies.definitions import DefinitionStrategy
+from pinnace.apiserver.registry.strategies.endpoints import EndpointsStrategy
 from pinnace.apiserver.registry.strategies.networking import IngressClassStrategy, IngressStrategy, NetworkPolicyStrategy
 from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.apiserver.registry.strategies.policy import (
@@ -67,12 +78,14 @@ from pinnace.apiserver.registry.strategies.policy import (
     ResourceQuotaStrategy,
 )
 from pinnace.apiserver.registry.strategies.rbac import RoleBindingStrategy, RoleStrategy
+from pinnace.apiserver.registry.strategies.registration import APIServiceStrategy
 from pinnace.apiserver.registry.strategies.services import (
     EndpointSliceStrategy,
     IPAddressStrategy,
     ServiceCIDRStrategy,
     ServiceStrategy,
 )
+from pinnace.apiserver.registry.strategies.statefulsets import ControllerRevisionStrategy, StatefulSetStrategy
 from pinnace.apiserver.registry.strategies.storage import (
     CSINodeStrategy,
     PersistentVolumeClaimStrategy,
@@ -103,8 +116,15 @@ _ALL: Sequence[Strategy[Any]] = (
     RoleBindingStrategy(CLUSTER_ROLE_BINDINGS),
     ReplicaSetStrategy(REPLICA_SETS),
     DeploymentStrategy(DEPLOYMENTS),
+    StatefulSetStrategy(STATEFUL_SETS),
     JobStrategy(JOBS),
+    ControllerRevisionStrategy(CONTROLLER_REVISIONS),
+    CronJobStrategy(CRON_JOBS),
+    DaemonSetStrategy(DAEMON_SETS),
     EndpointSliceStrategy(ENDPOINT_SLICES),
+    EndpointsStrategy(ENDPOINTS),
+    HorizontalPodAutoscalerStrategy(HORIZONTAL_POD_AUTOSCALERS),
+    APIServiceStrategy(API_SERVICES),
     ConfigMapStrategy(CONFIG_MAPS),
     SecretStrategy(SECRETS),
     ServiceAccountStrategy(SERVICE_ACCOUNTS),

@@ -7,7 +7,6 @@ Source: pkg/apis/networking/validation and pkg/apis/networking/v1/defaults.go of
 """
 
 import ipaddress
-import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
@@ -37,6 +36,7 @@ from pinnace.apiserver.registry.validation.fields import (
     required,
     too_long,
     unsupported,
+    validate_domain_prefixed_path,
     validate_ip,
     validate_network,
     validate_port,
@@ -48,8 +48,6 @@ _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 _FORBIDDEN_IN_PATHS = ("//", "/./", "/../", "%2f", "%2F")
 _FORBIDDEN_AT_END_OF_PATHS = ("/..", "/.")
 MAX_CONTROLLER_NAME = 250
-_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
-_is_http_path = re.compile(_HTTP_PATH).fullmatch
 _PARAMETER_SCOPES = ("Cluster", "Namespace")
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
 _POLICY_TYPES = ("Ingress", "Egress")
@@ -185,29 +183,15 @@ class IngressClassStrategy(Strategy[IngressClass]):
             obj.spec.parameters.scope = "Cluster"
 
     def check_fields(self, obj: IngressClass, out: list[Violation]) -> None:
-        if not obj.spec.controller:
-            out.append(required("spec.controller"))
-        else:
-            _validate_controller(obj.spec.controller, "spec.controller", out)
+        if len(obj.spec.controller.encode()) > MAX_CONTROLLER_NAME:
+            out.append(too_long("spec.controller", MAX_CONTROLLER_NAME))
+        validate_domain_prefixed_path(obj.spec.controller, "spec.controller", out)
         if obj.spec.HasField("parameters"):
             _validate_parameters(obj.spec.parameters, "spec.parameters", out)
 
     def check_change(self, new: IngressClass, old: IngressClass, out: list[Violation]) -> None:
         if new.spec.controller != old.spec.controller:
             out.append(invalid("spec.controller", new.spec.controller, IMMUTABLE))
-
-
-def _validate_controller(controller: str, path: str, out: list[Violation]) -> None:
-    """Check that the name is a domain and a path."""
-    if len(controller.encode()) > MAX_CONTROLLER_NAME:
-        out.append(too_long(path, MAX_CONTROLLER_NAME))
-    domain, _, http_path = controller.partition("/")
-    if not domain or not http_path:
-        out.append(invalid(path, controller, 'must be a domain-prefixed path (such as "acme.io/foo")'))
-        return
-    out.extend(invalid(path, domain, problem) for problem in names.dns_subdomain(domain))
-    if not _is_http_path(http_path):
-        out.append(invalid(path, http_path, f"Invalid path (regex used for validation is '{_HTTP_PATH}')"))
 
 
 def _validate_parameters(parameters: IngressClassParametersReference, path: str, out: list[Violation]) -> None:

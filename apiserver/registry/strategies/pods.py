@@ -16,21 +16,25 @@ DefaultTolerationSeconds: by default, a pod tolerates a node that is not ready o
 this is an admission plugin. Here it is a default, so that it is computed once for all pods of a template.
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#defaulttolerationseconds
 
-Most pods come from few templates, so `SpecCache` caches defaults, violations and warnings by the encoded spec. Equal specs may
-have different encodings, because the order of map entries is not defined; then they are computed again.
+ServiceAccount, too, is an admission plugin in Kubernetes. Here PodStrategy calls it (`PodAccounts`) before it sets defaults.
+
+Most pods come from few templates. `SpecCache` caches the complete pod by the encoded spec and the account, and the violations
+and warnings by the encoded complete spec. Equal specs may have different encodings, because the order of map entries is not
+defined; then they are computed again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pinnace.api import conditions, wellknown
 from pinnace.api.codec import says_more
 from pinnace.api.core_v1_pb2 import (
     Container,
+    EphemeralContainer,
     HTTPGetAction,
     LifecycleHandler,
     PersistentVolumeClaimSpec,
@@ -45,16 +49,18 @@ from pinnace.api.core_v1_pb2 import (
     VolumeSource,
 )
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta
-from pinnace.api.pods import ended, qos_class
+from pinnace.api.pods import container_of_ephemeral, ended, qos_class
 from pinnace.api.quantity import QuantityError, amounts, format_amount
 from pinnace.api.resources import PODS
 from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import DISRUPTION_TARGET, FENCE_ANNOTATION, NOT_READY_TAINT, UNREACHABLE_TAINT
 from pinnace.apiserver.registry.strategy import StatusStrategy
+from pinnace.apiserver.registry.validation.containers import validate_ephemeral_containers
 from pinnace.apiserver.registry.validation.fields import validate_pod_annotations
 from pinnace.apiserver.registry.validation.pod_update import (
     carry_over_resources,
+    validate_ephemeral_update,
     validate_pod_status,
     validate_pod_status_update,
     validate_resize,
@@ -82,6 +88,47 @@ V = TypeVar("V")
 MAX_CACHED_SPECS = 512
 MAX_CACHED_SPEC_SIZE = 8192
 """Maximum size in bytes of a spec in the cache."""
+MAX_CACHED_WARNINGS = 8
+
+
+class PodAccounts(Protocol):
+    """The accounts of pods, and what they add to specs."""
+
+    def find_account(self, pod: Pod) -> Hashable:
+        """Return the account of a new pod; None if it needs none. Equal accounts complete equal specs equally. Raises
+        Rejected."""
+        ...
+
+    def complete_spec(self, spec: PodSpec, account: Any, name: str) -> None:
+        """Complete a spec with the account. `name`: of the pod, for messages. Raises Rejected."""
+        ...
+
+
+class SpecChecks:
+    """What a complete spec says about all pods that have it. Violations and warnings are computed when they are first needed;
+    few warnings, and that there are no violations, is cached."""
+
+    def __init__(self, spec: PodSpec, encoded: bytes) -> None:
+        self._encoded = encoded
+        self._is_valid = False
+        self._warnings: tuple[str, ...] | None = None
+        self.has_label_keys = spreads_by_label_keys(spec)
+        """Whether the values of labels are added to its selectors (`merge_label_keys`)."""
+        self.generates_claims = any(volume.volumeSource.HasField("ephemeral") for volume in spec.volumes)
+        """Whether it has ephemeral volumes."""
+
+    def violations(self) -> list[Violation]:
+        violations = [] if self._is_valid else validate_new_spec(PodSpec.FromString(self._encoded))
+        self._is_valid = not violations
+        return violations
+
+    def warnings(self) -> tuple[str, ...]:
+        if self._warnings is not None:
+            return self._warnings
+        warnings = tuple(spec_warnings(PodSpec.FromString(self._encoded), "spec"))
+        if len(warnings) <= MAX_CACHED_WARNINGS:
+            self._warnings = warnings
+        return warnings
 
 
 class PodStrategy(StatusStrategy[Pod]):
@@ -89,27 +136,32 @@ class PodStrategy(StatusStrategy[Pod]):
     is_graceful = True
     can_be_disrupted = True
 
-    def __init__(self, tolerations: DefaultTolerationSeconds | None = None) -> None:
-        """`tolerations`: the tolerations that every pod gets. None: those of DefaultTolerationSeconds."""
+    def __init__(self, tolerations: DefaultTolerationSeconds | None = None, accounts: PodAccounts | None = None) -> None:
+        """`tolerations`: the tolerations that every pod gets. None: those of DefaultTolerationSeconds. `accounts`: None if pods
+        get no credentials."""
         super().__init__(PODS)
         self._tolerations = tolerations or DefaultTolerationSeconds()
-        self._cached_completion = SpecCache(self._complete, lambda complete: len(complete) <= MAX_COMPLETE)
-        self._cached_violations = SpecCache(validate_new_spec, lambda violations: not violations)
-        self._cached_warnings = SpecCache(lambda spec: tuple(spec_warnings(spec, "spec")), lambda warnings: not warnings)
+        self._accounts = accounts
+        self._completions = SpecCache[bytes](lambda complete: len(complete) <= MAX_COMPLETE)
+        self._checks = SpecCache[SpecChecks](lambda checks: True)
 
     def set_defaults(self, obj: Pod) -> None:
         set_defaults(obj.spec)
         self._tolerations.complete(obj.spec)
 
     def prepare_create(self, obj: Pod) -> None:
-        complete = self._cached_completion(obj.spec)
+        account = self._accounts.find_account(obj) if self._accounts is not None else None
+        complete = self._completions.get(obj.spec.SerializeToString(), account, lambda: self._complete(obj, account))
         obj.ClearField("spec")
         obj.ClearField("status")
         obj.MergeFromString(complete)
         _set_fence(obj, None)
 
-    def finish_create(self, obj: Pod) -> None:
-        merge_label_keys(obj)
+    def finish_create(self, obj: Pod) -> Iterable[str]:
+        checks = self._check_spec(obj.spec)
+        if checks.has_label_keys:
+            merge_label_keys(obj)
+        return *_name_warnings(obj), *checks.warnings()
 
     def prepare_update(self, obj: Pod, old: Pod) -> None:
         """Copy the fields that admission set at creation, if the update omits them."""
@@ -139,12 +191,14 @@ class PodStrategy(StatusStrategy[Pod]):
         validate_spec(obj.spec, out)
 
     def check_new(self, obj: Pod, out: list[Violation]) -> None:
-        if spreads_by_label_keys(obj.spec):
+        checks = self._check_spec(obj.spec)
+        if checks.has_label_keys:
             obj = Pod(metadata=ObjectMeta(name=obj.metadata.name, labels=obj.metadata.labels), spec=obj.spec)
             merge_label_keys(obj)
-        out.extend(self._cached_violations(obj.spec))
-        if volumes := obj.spec.volumes:
-            validate_generated_claims(obj.metadata.name, volumes, "spec.volumes", out)
+            checks = self._check_spec(obj.spec)
+        out.extend(checks.violations())
+        if checks.generates_claims:
+            validate_generated_claims(obj.metadata.name, obj.spec.volumes, "spec.volumes", out)
 
     def check_change(self, new: Pod, old: Pod, out: list[Violation]) -> None:
         validate_spec_update(new.spec, old.spec, out)
@@ -160,6 +214,21 @@ class PodStrategy(StatusStrategy[Pod]):
     def validate_resize(self, obj: Pod, old: Pod) -> list[Violation]:
         return self._validate_change(obj, old, lambda new, before, out: validate_resize(new.spec, before.spec, out))
 
+    def prepare_ephemeral_containers(self, obj: Pod, old: Pod) -> None:
+        ephemeral, version = list(obj.spec.ephemeralContainers), obj.metadata.resourceVersion
+        obj.CopyFrom(old)
+        obj.metadata.resourceVersion = version
+        del obj.spec.ephemeralContainers[:]
+        obj.spec.ephemeralContainers.extend(ephemeral)
+        for container in obj.spec.ephemeralContainers:
+            set_ephemeral_defaults(container)
+
+    def validate_ephemeral_containers(self, obj: Pod, old: Pod) -> list[Violation]:
+        out: list[Violation] = []
+        validate_ephemeral_containers(obj.spec, out)
+        validate_ephemeral_update(obj.spec, old.spec, out)
+        return out
+
     def check_status(self, obj: Pod, out: list[Violation]) -> None:
         validate_pod_status(obj.status, out)
 
@@ -167,7 +236,7 @@ class PodStrategy(StatusStrategy[Pod]):
         validate_pod_status_update(new, old, out)
 
     def warnings(self, obj: Pod) -> Iterable[str]:
-        return *name_warnings(obj.metadata.name, "the Pod's hostname"), *self._cached_warnings(obj.spec)
+        return *_name_warnings(obj), *self._check_spec(obj.spec).warnings()
 
     def grace_period(self, obj: Pod, options: DeleteOptions) -> int:
         """Return the grace period, at most MAX_GRACE. A second delete without a grace period keeps the present one."""
@@ -188,17 +257,27 @@ class PodStrategy(StatusStrategy[Pod]):
             target = conditions.say(obj.status.conditions, DISRUPTION_TARGET, "True", why.reason, why.message, now)
             target.observedGeneration = obj.metadata.generation
 
-    def _complete(self, spec: PodSpec) -> bytes:
-        """Return the encoding of a new pod with this spec, with all defaults and the initial status. The encoding uses much
-        less memory than the message."""
-        pod = Pod(spec=spec)
+    def _check_spec(self, spec: PodSpec) -> SpecChecks:
+        encoded = spec.SerializeToString()
+        return self._checks.get(encoded, None, lambda: SpecChecks(spec, encoded))
+
+    def _complete(self, obj: Pod, account: Hashable) -> bytes:
+        """Return the encoding of a new pod with this spec, with its account, all defaults and the initial status. The encoding
+        uses much less memory than the message. Raises Rejected."""
+        pod = Pod(spec=obj.spec)
+        if self._accounts is not None and account is not None:
+            self._accounts.complete_spec(pod.spec, account, obj.metadata.name)
         self.set_defaults(pod)
         pod.status.phase = "Pending"
         pod.status.qosClass = qos_class(pod.spec)
-        if spec.schedulingGates:
+        if pod.spec.schedulingGates:
             message = "Scheduling is blocked due to non-empty scheduling gates"
             pod.status.conditions.add(type="PodScheduled", status="False", reason="SchedulingGated", message=message)
         return pod.SerializeToString()
+
+
+def _name_warnings(pod: Pod) -> Iterable[str]:
+    return name_warnings(pod.metadata.name, "the Pod's hostname")
 
 
 def spreads_by_label_keys(spec: PodSpec) -> bool:
@@ -261,6 +340,13 @@ def set_defaults(spec: PodSpec) -> None:
                 _default_host_ports(container)
     if spec.HasField("resources"):
         _default_pod_requests(spec)
+
+
+def set_ephemeral_defaults(ephemeral: EphemeralContainer) -> None:
+    """Set the defaults of a container in an ephemeral container."""
+    container = container_of_ephemeral(ephemeral)
+    _default_container(container)
+    ephemeral.ephemeralContainerCommon.ParseFromString(container.SerializeToString())
 
 
 def set_template_defaults(spec: PodSpec) -> None:
@@ -434,23 +520,22 @@ class DefaultTolerationSeconds:
 
 
 class SpecCache(Generic[V]):
-    """A cache of `compute(spec)` for MAX_CACHED_SPECS specs, which evicts the oldest entry. The result must depend on the spec
-    only."""
+    """A cache of results for MAX_CACHED_SPECS encoded specs, which evicts the oldest entry."""
 
-    def __init__(self, compute: Callable[[PodSpec], V], is_cacheable: Callable[[V], bool]) -> None:
+    def __init__(self, is_cacheable: Callable[[V], bool]) -> None:
         """`is_cacheable`: returns whether a result may be cached. The result for a short spec may be large."""
-        self._compute = compute
         self._is_cacheable = is_cacheable
-        self._results: dict[bytes, V] = {}
+        self._results: dict[tuple[bytes, Hashable], V] = {}
 
-    def __call__(self, spec: PodSpec) -> V:
-        encoded = spec.SerializeToString()
-        cached = self._results.get(encoded)
+    def get(self, encoded: bytes, version: Hashable, compute: Callable[[], V]) -> V:
+        """Return the result for an encoded spec. `version`: of what the result also depends on."""
+        key = encoded, version
+        cached = self._results.get(key)
         if cached is not None:
             return cached
-        result = self._compute(spec)
+        result = compute()
         if len(encoded) <= MAX_CACHED_SPEC_SIZE and self._is_cacheable(result):
             if len(self._results) >= MAX_CACHED_SPECS:
                 del self._results[next(iter(self._results))]
-            self._results[encoded] = result
+            self._results[key] = result
         return result

@@ -4,13 +4,12 @@ The default of replicas is 1. The default rolling update replaces 25% of the pod
 
 A job's selector uses labels that the server generates from the uid of the job, so that no two jobs select the same pod. The
 template and the completion mode of a job are immutable. A status update of a job cannot revert its conditions, and a finished
-job has no active pods:
+job has no active pods (validation/job_status.py):
 
     (runs) --> SuccessCriteriaMet --> Complete          A condition that is True stays True.
        '-----> FailureTarget -------> Failed
 
-Unlike in Kubernetes, the number of successes of an Indexed job may decrease, because the job can shrink. The scheduling fields
-of a suspended job's template cannot be changed, and pod failure policies and success policies are not supported.
+Unlike in Kubernetes, the number of successes of an Indexed job may decrease, because the job can shrink.
 
 Source: pkg/apis/apps/validation, pkg/apis/batch/validation, pkg/apis/core/validation and pkg/registry/batch/job of Kubernetes
 1.36.
@@ -18,8 +17,11 @@ Source: pkg/apis/apps/validation, pkg/apis/batch/validation, pkg/apis/core/valid
 
 from collections.abc import Iterable
 
+from google.protobuf.message import Message
+
 from pinnace.api import names
 from pinnace.api.apps_v1_pb2 import (
+    DaemonSetSpec,
     Deployment,
     DeploymentSpec,
     DeploymentStatus,
@@ -27,14 +29,14 @@ from pinnace.api.apps_v1_pb2 import (
     ReplicaSetSpec,
     ReplicaSetStatus,
     RollingUpdateDeployment,
+    StatefulSetSpec,
 )
-from pinnace.api.batch_v1_pb2 import Job, JobSpec, JobStatus
+from pinnace.api.batch_v1_pb2 import Job, JobSpec
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
-from pinnace.api.integers import parse_natural
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.api.scalars import STRING, format_rfc3339, int_or_string, to_seconds
+from pinnace.api.scalars import MAX_INT32, STRING, int_or_string
 from pinnace.api.selectors import from_message
 from pinnace.api.status import Violation
 from pinnace.apiserver.registry.strategies.pods import set_template_defaults
@@ -43,7 +45,6 @@ from pinnace.apiserver.registry.validation.fields import (
     FULL_PERCENT,
     IMMUTABLE,
     MAX_SHOWN,
-    duplicate,
     forbidden,
     invalid,
     is_nothing,
@@ -56,6 +57,8 @@ from pinnace.apiserver.registry.validation.fields import (
     validate_pod_annotations,
     validate_selector,
 )
+from pinnace.apiserver.registry.validation.job_status import validate_job_status, validate_job_status_update
+from pinnace.apiserver.registry.validation.jobs import INDEXED, validate_job_policies
 from pinnace.apiserver.registry.validation.pods import name_warnings, spec_warnings, validate_spec
 
 DEFAULT_REVISION_HISTORY = 10
@@ -69,28 +72,19 @@ JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 OLD_CONTROLLER_UID_LABEL = "controller-uid"
 OLD_JOB_NAME_LABEL = "job-name"
 DEFAULT_BACKOFF_LIMIT = 6
-INDEXED = "Indexed"
 _COMPLETION_MODES = ("NonIndexed", INDEXED)
-_POD_REPLACEMENT_POLICIES = ("Failed", "TerminatingOrFailed")
 _JOB_SPEC_COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
-_MAX_INDEXED_COMPLETIONS = 100_000
-_RESTART_POLICY_PATH = "spec.template.spec.restartPolicy"
-
-_COMPLETE, _FAILED = "Complete", "Failed"
-_TERMINAL_CONDITIONS = (_FAILED, _COMPLETE, "FailureTarget", "SuccessCriteriaMet")
-_EXCLUSIVE_CONDITIONS = (
-    (_COMPLETE, _FAILED),
-    (_COMPLETE, "FailureTarget"),
-    ("SuccessCriteriaMet", _FAILED),
-    ("SuccessCriteriaMet", "FailureTarget"),
+_MANY_COMPLETIONS, _HIGH_PARALLELISM = 100_000, 10_000
+_MANY_INDEXES_WARNING = (
+    "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be "
+    "able to track completedIndexes when a big number of indexes fail"
 )
-_JOB_STATUS_COUNTS = ("active", "succeeded", "failed", "ready", "terminating")
-_CONDITIONS_PATH, _START_TIME_PATH, _COMPLETION_TIME_PATH = "status.conditions", "status.startTime", "status.completionTime"
-_COMPLETED_INDEXES_PATH, _UNCOUNTED_PODS_PATH = "status.completedIndexes", "status.uncountedTerminatedPods"
+_RESTART_POLICY_PATH = "spec.template.spec.restartPolicy"
 
 _TEMPLATE_PATH = "spec.template"
 _SELECTOR_PATH = "spec.selector"
 ReplicatedSpec = DeploymentSpec | ReplicaSetSpec
+SelectingSpec = ReplicatedSpec | StatefulSetSpec | DaemonSetSpec | JobSpec
 
 
 class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
@@ -197,9 +191,13 @@ class JobStrategy(StatusStrategy[Job]):
             if not spec.HasField("completions"):
                 spec.completions = 1
         if not spec.HasField("backoffLimit"):
-            spec.backoffLimit = DEFAULT_BACKOFF_LIMIT
+            spec.backoffLimit = MAX_INT32 if spec.HasField("backoffLimitPerIndex") else DEFAULT_BACKOFF_LIMIT
         spec.completionMode = spec.completionMode or "NonIndexed"
-        spec.podReplacementPolicy = spec.podReplacementPolicy or "TerminatingOrFailed"
+        replacement = "Failed" if spec.HasField("podFailurePolicy") else "TerminatingOrFailed"
+        spec.podReplacementPolicy = spec.podReplacementPolicy or replacement
+        for rule in spec.podFailurePolicy.rules:
+            for pattern in rule.onPodConditions:
+                pattern.status = pattern.status or "True"
         for field in ("suspend", "manualSelector"):
             if not spec.HasField(field):
                 setattr(spec, field, False)
@@ -209,22 +207,9 @@ class JobStrategy(StatusStrategy[Job]):
             obj.metadata.labels.update(spec.template.metadata.labels)
 
     def check_fields(self, obj: Job, out: list[Violation]) -> None:
-        spec = obj.spec
-        not_negative(spec, "spec", _JOB_SPEC_COUNTS, out)
-        if spec.completionMode not in _COMPLETION_MODES:
-            out.append(unsupported("spec.completionMode", spec.completionMode, _COMPLETION_MODES))
-        if spec.podReplacementPolicy not in _POD_REPLACEMENT_POLICIES:
-            out.append(unsupported("spec.podReplacementPolicy", spec.podReplacementPolicy, _POD_REPLACEMENT_POLICIES))
-        if spec.completionMode == INDEXED:
-            if not spec.HasField("completions"):
-                out.append(required("spec.completions", f"when completion mode is {INDEXED}"))
-            if spec.parallelism > _MAX_INDEXED_COMPLETIONS:
-                detail = f"must be less than or equal to {_MAX_INDEXED_COMPLETIONS} when completion mode is {INDEXED}"
-                out.append(invalid("spec.parallelism", spec.parallelism, detail))
-        validate_selection(spec, out)
-        validate_template(spec.template, out)
-        if spec.template.spec.restartPolicy == "Always":
-            out.append(required(_RESTART_POLICY_PATH, 'valid values: "OnFailure", "Never"'))
+        validate_job_spec(obj.spec, out)
+        validate_selection(obj.spec, out)
+        validate_job_template(obj.spec, out)
 
     def check_new(self, obj: Job, out: list[Violation]) -> None:
         self.check_fields(obj, out)
@@ -233,21 +218,70 @@ class JobStrategy(StatusStrategy[Job]):
             _validate_generated(obj, out)
 
     def warnings(self, obj: Job) -> Iterable[str]:
-        return workload_warnings(obj.metadata.name, obj.spec.template)
+        yield from workload_warnings(obj.metadata.name, obj.spec.template)
+        if obj.spec.completionMode == INDEXED and (
+            obj.spec.completions > _MANY_COMPLETIONS and obj.spec.parallelism > _HIGH_PARALLELISM
+        ):
+            yield _MANY_INDEXES_WARNING
 
     def check_change(self, new: Job, old: Job, out: list[Violation]) -> None:
         validate_selector_update(new.spec, old.spec, out)
         _validate_completions(new.spec, old.spec, out)
-        if new.spec.template != old.spec.template:
+        if new.spec.template != _with_new_scheduling(old, new.spec.template):
             out.append(forbidden("spec.template", IMMUTABLE))
-        if new.spec.completionMode != old.spec.completionMode:
-            out.append(invalid("spec.completionMode", new.spec.completionMode, IMMUTABLE))
+        for field in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
+            if new.spec.HasField(field) == old.spec.HasField(field) and getattr(new.spec, field) == getattr(old.spec, field):
+                continue
+            value = getattr(new.spec, field) if new.spec.HasField(field) else "null"
+            shown = to_dict(value) if isinstance(value, Message) else value
+            out.append(invalid(f"spec.{field}", shown, IMMUTABLE))
 
     def check_status(self, obj: Job, out: list[Violation]) -> None:
         validate_job_status(obj, out)
 
     def check_status_change(self, new: Job, old: Job, out: list[Violation]) -> None:
         validate_job_status_update(new, old, out)
+
+
+def validate_job_spec(spec: JobSpec, out: list[Violation]) -> None:
+    """Validate the fields of a job other than its selector and template. The template of a cron job's jobs has no defaults."""
+    not_negative(spec, "spec", _JOB_SPEC_COUNTS, out)
+    if spec.HasField("completionMode") and spec.completionMode not in _COMPLETION_MODES:
+        out.append(unsupported("spec.completionMode", spec.completionMode, _COMPLETION_MODES))
+    validate_job_policies(spec, out)
+
+
+def validate_job_template(spec: JobSpec, out: list[Violation]) -> None:
+    """Validate the template of a job's pods."""
+    validate_template(spec.template, out)
+    policy = spec.template.spec.restartPolicy
+    if policy == "Always":
+        out.append(required(_RESTART_POLICY_PATH, 'valid values: "OnFailure", "Never"'))
+    elif spec.HasField("podFailurePolicy") and policy == "OnFailure":
+        detail = 'only "Never" is supported when podFailurePolicy is specified'
+        out.append(invalid(_RESTART_POLICY_PATH, policy, detail))
+
+
+def _with_new_scheduling(old: Job, new: PodTemplateSpec) -> PodTemplateSpec:
+    """Return the old template with the new placement of pods if the job may change it: while it is suspended and has no
+    startTime. Source: validatePodTemplateUpdate of Kubernetes."""
+    if not old.spec.suspend or old.status.HasField("startTime"):
+        return old.spec.template
+    template = PodTemplateSpec()
+    template.CopyFrom(old.spec.template)
+    for field in ("labels", "annotations"):
+        getattr(template.metadata, field).clear()
+        getattr(template.metadata, field).update(getattr(new.metadata, field))
+    for field in ("nodeSelector", "tolerations", "schedulingGates"):
+        template.spec.ClearField(field)
+        getattr(template.spec, field).MergeFrom(getattr(new.spec, field))
+    affinity = template.spec.affinity
+    affinity.ClearField("nodeAffinity")
+    if new.spec.affinity.HasField("nodeAffinity"):
+        affinity.nodeAffinity.CopyFrom(new.spec.affinity.nodeAffinity)
+    if not affinity.ListFields() and not new.spec.HasField("affinity"):
+        template.spec.ClearField("affinity")
+    return template
 
 
 def _generated_labels(metadata: ObjectMeta) -> Iterable[tuple[str, str]]:
@@ -302,135 +336,6 @@ def _validate_completions(new: JobSpec, old: JobSpec, out: list[Violation]) -> N
         out.append(invalid("spec.completions", new.completions, detail))
 
 
-def validate_job_status(job: Job, out: list[Violation]) -> None:
-    """Validate the status by itself."""
-    status, true_conditions = job.status, _true_conditions(job.status)
-    not_negative(status, "status", _JOB_STATUS_COUNTS, out)
-    if status.HasField("ready") and status.ready > status.active:
-        out.append(invalid("status.ready", status.ready, "cannot set more ready pods than active"))
-    for one, other in _EXCLUSIVE_CONDITIONS:
-        if true_conditions >= {one, other}:
-            out.append(forbidden(_CONDITIONS_PATH, f"cannot set {one}=True and {other}=true conditions"))
-    if status.HasField("completionTime") and _COMPLETE not in true_conditions:
-        out.append(forbidden(_COMPLETION_TIME_PATH, "cannot set completionTime when there is no Complete=True condition"))
-    elif _COMPLETE in true_conditions and not status.HasField("completionTime"):
-        out.append(required(_COMPLETION_TIME_PATH, "completionTime is required for Complete jobs"))
-    waiting = status.uncountedTerminatedPods
-    _validate_uncounted((("succeeded", waiting.succeeded), ("failed", waiting.failed)), out)
-    if true_conditions & {_COMPLETE, _FAILED}:
-        _validate_ended(job, out)
-
-
-def validate_job_status_update(new: Job, old: Job, out: list[Violation]) -> None:
-    """Validate the change of the status."""
-    status, before = new.status, old.status
-    gone = _true_conditions(before) - _true_conditions(status)
-    out.extend(
-        forbidden(_CONDITIONS_PATH, f"cannot disable the terminal {item}=True condition")
-        for item in _TERMINAL_CONDITIONS
-        if item in gone
-    )
-    _validate_times(new, before, out)
-    if status.failed < before.failed:
-        out.append(invalid("status.failed", status.failed, "cannot decrease the failed counter"))
-    if status.succeeded < before.succeeded and new.spec.completionMode != INDEXED:
-        out.append(invalid("status.succeeded", status.succeeded, "cannot decrease the succeeded counter"))
-    if status.completedIndexes and status.completedIndexes != before.completedIndexes:
-        _validate_indexes(new, out)
-
-
-def _true_conditions(status: JobStatus) -> set[str]:
-    return {condition.type for condition in status.conditions if condition.status == "True"}
-
-
-def _validate_uncounted(uids: Iterable[tuple[str, Iterable[str]]], out: list[Violation]) -> None:
-    seen = set[str]()
-    for field, result in uids:
-        for index, uid in enumerate(result):
-            if not uid:
-                out.append(invalid(f"{_UNCOUNTED_PODS_PATH}.{field}[{index}]", uid, "must not be empty"))
-            elif uid in seen:
-                out.append(duplicate(f"{_UNCOUNTED_PODS_PATH}.{field}[{index}]", uid))
-            seen.add(uid)
-
-
-def _validate_ended(job: Job, out: list[Violation]) -> None:
-    """Validate the status of a finished job. A suspended job may have no startTime."""
-    status = job.status
-    if not status.HasField("startTime") and not job.spec.suspend:
-        out.append(required(_START_TIME_PATH, "startTime is required for finished job"))
-    for field, number in (("active", status.active), ("terminating", status.terminating)):
-        if number > 0:
-            out.append(invalid(f"status.{field}", number, f"{field}>0 is invalid for finished job"))
-    if uids := [*status.uncountedTerminatedPods.succeeded, *status.uncountedTerminatedPods.failed]:
-        out.append(invalid(_UNCOUNTED_PODS_PATH, uids, "uncountedTerminatedPods needs to be empty for finished job"))
-
-
-def _validate_times(new: Job, before: JobStatus, out: list[Violation]) -> None:
-    status = new.status
-    if (
-        status.HasField("completionTime")
-        and before.HasField("completionTime")
-        and status.completionTime != before.completionTime
-    ):
-        out.append(invalid(_COMPLETION_TIME_PATH, format_rfc3339(status.completionTime), "completionTime cannot be mutated"))
-    if (status.startTime, status.completionTime) != (before.startTime, before.completionTime) and _completes_before_start(
-        status
-    ):
-        out.append(
-            invalid(
-                _COMPLETION_TIME_PATH, format_rfc3339(status.completionTime), "completionTime cannot be set before startTime"
-            )
-        )
-    if new.spec.suspend or not before.HasField("startTime"):
-        return
-    if not status.HasField("startTime"):
-        out.append(required(_START_TIME_PATH, "startTime cannot be removed for unsuspended job"))
-    elif status.startTime != before.startTime:
-        out.append(
-            invalid(_START_TIME_PATH, format_rfc3339(status.startTime), "startTime cannot be changed for unsuspended job")
-        )
-
-
-def _completes_before_start(status: JobStatus) -> bool:
-    if not (status.HasField("startTime") and status.HasField("completionTime")):
-        return False
-    return to_seconds(status.completionTime) < to_seconds(status.startTime)
-
-
-def _validate_indexes(job: Job, out: list[Violation]) -> None:
-    """Validate changed indexes. Unchanged ones may exceed the completions, because a job can shrink."""
-    indexes = job.status.completedIndexes
-    if job.spec.completionMode != INDEXED:
-        out.append(
-            invalid(_COMPLETED_INDEXES_PATH, indexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
-        )
-    elif problem := _indexes_problem(indexes, job.spec.completions):
-        out.append(invalid(_COMPLETED_INDEXES_PATH, indexes, f"error parsing completedIndexes: {problem}"))
-
-
-def _indexes_problem(text: str, completions: int) -> str:
-    """Return the error in intervals such as "1,3-5,7", or "". They must increase and be less than the completions."""
-    before = -1
-    for interval in text.split(","):
-        ends = interval.split("-")
-        if len(ends) > 2:
-            return (
-                f"the fragment {interval[:MAX_SHOWN]!r} violates the requirement that an index interval can have at most two "
-                "parts separated by '-'"
-            )
-        for end in ends:
-            index = parse_natural(end)
-            if index is None:
-                return f'cannot convert string to integer for index: "{end[:MAX_SHOWN]}"'
-            if index >= completions:
-                return f'too large index: "{end}"'
-            if index <= before:
-                return f"non-increasing order, previous: {before}, current: {index}"
-            before = index
-    return ""
-
-
 def validate_template(template: PodTemplateSpec, out: list[Violation]) -> None:
     """Validate the template at spec.template."""
     validate_labels(template.metadata.labels, f"{_TEMPLATE_PATH}.metadata.labels", out)
@@ -452,7 +357,7 @@ def workload_warnings(name: str, template: PodTemplateSpec) -> Iterable[str]:
     yield from spec_warnings(template.spec, f"{_TEMPLATE_PATH}.spec")
 
 
-def validate_selection(spec: ReplicatedSpec | JobSpec, out: list[Violation]) -> None:
+def validate_selection(spec: SelectingSpec, out: list[Violation]) -> None:
     """Check that the selector is set and selects the pods of the template."""
     if not spec.HasField("selector"):
         out.append(required(_SELECTOR_PATH))
@@ -465,7 +370,7 @@ def validate_selection(spec: ReplicatedSpec | JobSpec, out: list[Violation]) -> 
         out.append(invalid(f"{_TEMPLATE_PATH}.metadata.labels", labels, "`selector` does not match template `labels`"))
 
 
-def validate_selector_update(new: ReplicatedSpec | JobSpec, old: ReplicatedSpec | JobSpec, out: list[Violation]) -> None:
+def validate_selector_update(new: SelectingSpec, old: SelectingSpec, out: list[Violation]) -> None:
     """Check that the selector has not changed."""
     if new.selector != old.selector:
         out.append(invalid(_SELECTOR_PATH, to_dict(new.selector), IMMUTABLE))

@@ -20,12 +20,14 @@ from pinnace.api.core_v1_pb2 import (
     Lifecycle,
     LifecycleHandler,
     PodSecurityContext,
+    PodSpec,
     Probe,
     ProbeHandler,
     SeccompProfile,
     SecretKeySelector,
     SecurityContext,
 )
+from pinnace.api.pods import container_of_ephemeral
 from pinnace.api.status import Violation
 from pinnace.apiserver.registry.validation.fields import (
     NEGATIVE,
@@ -33,6 +35,7 @@ from pinnace.apiserver.registry.validation.fields import (
     duplicate,
     forbidden,
     invalid,
+    not_found,
     required,
     unsupported,
     validate_no_null,
@@ -40,12 +43,21 @@ from pinnace.apiserver.registry.validation.fields import (
     validate_port_or_name,
     validate_requirements,
 )
-from pinnace.apiserver.registry.validation.volumes import validate_amount_selector, validate_field_selector, validate_mounts
+from pinnace.apiserver.registry.validation.volumes import (
+    validate_amount_selector,
+    validate_field_selector,
+    validate_mounts,
+    validate_volumes,
+)
 
 _MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _RESIZABLE_RESOURCES = ("cpu", "memory")
+_FORBIDDEN_EPHEMERAL_FIELDS = (
+    "ports", "resources", "resizePolicy", "restartPolicy", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
+)  # fmt: skip
+_NOT_EPHEMERAL = "cannot be set for an Ephemeral Container"
 _RESIZE_POLICIES = ("NotRequired", "RestartContainer")
 _NOT_A_SIDECAR = "may not be set for init containers without restartPolicy=Always"
 
@@ -114,6 +126,26 @@ def validate_init_containers(containers: Sequence[Container], taken: set[str], p
             validate_hooks(container, pod.grace, path, out)
         else:
             forbid_hooks(container, _NOT_A_SIDECAR, path, out)
+
+
+def validate_ephemeral_containers(spec: PodSpec, out: list[Violation]) -> None:
+    """Validate the ephemeral containers of a pod. Pods rely on none of them, so they have no ports, probes or resources."""
+    path = "spec.ephemeralContainers"
+    mountable = validate_volumes(spec.volumes, "spec.volumes", [])
+    context = PodContext(mountable, spec.terminationGracePeriodSeconds, spec.hostNetwork)
+    others = {container.name for container in (*spec.containers, *spec.initContainers)}
+    taken = set(others)
+    for index, ephemeral in enumerate(spec.ephemeralContainers):
+        where, container = f"{path}[{index}]", container_of_ephemeral(ephemeral)
+        _validate_container(container, context, set(), where, out)
+        _validate_unique(container.name, taken, where, out)
+        if ephemeral.targetContainerName and ephemeral.targetContainerName not in others:
+            out.append(not_found(f"{where}.targetContainerName", ephemeral.targetContainerName))
+        given = {field.name for field, _ in container.ListFields()}
+        out.extend(forbidden(f"{where}.{field}", _NOT_EPHEMERAL) for field in _FORBIDDEN_EPHEMERAL_FIELDS if field in given)
+        for number, mount in enumerate(container.volumeMounts):
+            fields = [field for field in ("subPath", "subPathExpr") if getattr(mount, field)]
+            out.extend(forbidden(f"{where}.volumeMounts[{number}].{field}", _NOT_EPHEMERAL) for field in fields)
 
 
 def _validate_container(container: Container, pod: PodContext, host_ports: set[str], path: str, out: list[Violation]) -> None:

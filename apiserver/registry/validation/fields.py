@@ -38,7 +38,7 @@ NEGATIVE = "must be greater than or equal to 0"
 NOT_POSITIVE = "must be greater than zero"
 IMMUTABLE = "field is immutable"
 
-Value = str | int | bool | Sequence[str] | Mapping[str, Any]
+Value = str | int | bool | Sequence[str] | Sequence[int] | Mapping[str, Any]
 
 FULL_PERCENT = 100
 """In percent."""
@@ -70,6 +70,9 @@ _NETWORK_PATTERN = re.compile(r"[0-9A-Fa-f:.]+/[0-9]+")
 
 _LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_network("ff02::/16"))
 
+_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+_is_http_path = re.compile(_HTTP_PATH).fullmatch
+
 HUGE_PAGES = "hugepages-"
 CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 """Resources of containers, except huge pages and extended resources."""
@@ -99,6 +102,11 @@ def required(field: str, detail: str = "") -> Violation:
 
 def invalid(field: str, value: Value, detail: str) -> Violation:
     return Violation(field, f"Invalid value: {_format_value(value)}: {detail}")
+
+
+def invalid_object(field: str, detail: str) -> Violation:
+    """Return the violation of a field whose value is not shown."""
+    return Violation(field, f"Invalid value: {detail}")
 
 
 def unsupported(field: str, value: str, supported: Iterable[str]) -> Violation:
@@ -145,7 +153,8 @@ def _format_value(value: Value) -> str:
         shortened = islice(value.items(), MAX_SHOWN)
         plain = {key[:MAX_SHOWN]: text[:MAX_SHOWN] if isinstance(text, str) else text for key, text in shortened}
     else:
-        plain = [text[:MAX_SHOWN] for text in islice(value, MAX_SHOWN)]  # a long list may have as many violations
+        items = islice(value, MAX_SHOWN)  # a long list may have as many violations
+        plain = [item[:MAX_SHOWN] if isinstance(item, str) else item for item in items]
     return _truncate(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -235,6 +244,20 @@ def validate_selector(selector: LabelSelector, path: str, out: list[Violation]) 
 def validate_key(key: str, path: str, out: list[Violation]) -> None:
     """Check that a key of a label or taint, or a condition type, is a qualified name."""
     out.extend(invalid(path, key, problem) for problem in names.label_key(key))
+
+
+def validate_domain_prefixed_path(text: str, path: str, out: list[Violation]) -> None:
+    """Check that the text is a domain and a path: "example.com/controller"."""
+    if not text:
+        out.append(required(path))
+        return
+    domain, _, http_path = text.partition("/")
+    if not domain or not http_path:
+        out.append(invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")'))
+        return
+    out.extend(invalid(path, domain, problem) for problem in names.dns_subdomain(domain))
+    if not _is_http_path(http_path):
+        out.append(invalid(path, http_path, f"Invalid path (regex used for validation is '{_HTTP_PATH}')"))
 
 
 def validate_values(values: Sequence[str], path: str, out: list[Violation]) -> None:

@@ -221,6 +221,18 @@ def _copy_resources(container: Container, source: Container) -> None:
     container.resizePolicy.extend(source.resizePolicy)
 
 
+def validate_ephemeral_update(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:
+    """Check that no ephemeral container was removed or changed."""
+    path = "spec.ephemeralContainers"
+    after = {ephemeral.ephemeralContainerCommon.name: ephemeral for ephemeral in new.ephemeralContainers}
+    for ephemeral in old.ephemeralContainers:
+        name = ephemeral.ephemeralContainerCommon.name
+        if name not in after:
+            out.append(forbidden(path, f'existing ephemeral containers "{name}" may not be removed'))
+        elif after[name] != ephemeral:
+            out.append(forbidden(path, f'existing ephemeral containers "{name}" may not be changed'))
+
+
 def validate_resize(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:
     """Validate the change, but not the new spec."""
     if new.resources != old.resources:

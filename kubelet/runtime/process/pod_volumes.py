@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from google.protobuf.message import Message
 
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod
+from pinnace.api.pods import all_containers
 from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference, pod_references
 from pinnace.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
 from pinnace.client.errors import ApiError, NotFound, unavailable_error
@@ -201,7 +202,7 @@ class ProcessVolumeManager:
             self._report(uid, progress)
 
     def _held_containers(self, mounts: _MountedPod) -> dict[str, str]:
-        containers = (*mounts.pod.spec.initContainers, *mounts.pod.spec.containers)
+        containers = all_containers(mounts.pod.spec)
         result = {container.name: config_error(mounts.pod, container, mounts.objects) for container in containers}
         return {name: message for name, message in result.items() if message}
 

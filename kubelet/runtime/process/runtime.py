@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Pod
+from pinnace.api.pods import all_containers
 from pinnace.api.scalars import to_seconds
 from pinnace.kubelet.addresses import Addresses
 from pinnace.kubelet.runtime.interface import (
@@ -249,7 +250,7 @@ class _Sandbox:
         self.containers: dict[str, _LatestAttempt] = {}
 
     def container(self, name: str) -> Container:
-        return next(item for item in (*self.pod.spec.initContainers, *self.pod.spec.containers) if item.name == name)
+        return next(item for item in all_containers(self.pod.spec) if item.name == name)
 
     def home(self, container: str) -> Path:
         return self.folder / "containers" / container
@@ -457,8 +458,10 @@ class ProcessRuntime:
         """Adopt the containers of a pod."""
         pod = sandbox.pod
         self._pods[pod.metadata.uid] = sandbox
-        statuses = {status.name: status for status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)}
-        for container in (*pod.spec.initContainers, *pod.spec.containers):
+        reported = pod.status
+        groups = (reported.initContainerStatuses, reported.containerStatuses, reported.ephemeralContainerStatuses)
+        statuses = {status.name: status for group in groups for status in group}
+        for container in all_containers(pod.spec):
             if ran := self._adopt_container(sandbox, container.name, statuses.get(container.name), now):
                 sandbox.containers[container.name] = ran
 

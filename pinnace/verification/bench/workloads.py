@@ -172,7 +172,7 @@ def allow_any_node(nodes: Sequence[str], zones: Mapping[str, str]) -> int:
     return 0
 
 
-def at_most(number: int) -> Check:
+def limit_pods_per_node(number: int) -> Check:
     """Allow at most `number` pods per node."""
     return lambda nodes, zones: sum(max(0, pods - number) for pods in Counter(nodes).values())
 
@@ -336,7 +336,7 @@ WORKLOADS = {
         about="pods with an anti-affinity to each other on a node",
         placed=PodGroup(1000, ANTI_AFFINE),
         measured=PodGroup(2000, ANTI_AFFINE),
-        misplaced=at_most(1),
+        misplaced=limit_pods_per_node(1),
         per_node=1,
     ),
     "pod-affinity": Workload(  # SchedulingPodAffinity/5000Nodes_5000Pods
@@ -391,7 +391,7 @@ WORKLOADS = {
         about="pods that must preempt pods of lower priority on full nodes",
         placed=PodGroup(20000, SMALL_AND_LOW),
         measured=PodGroup(5000, LARGE_AND_HIGH),
-        misplaced=at_most(1),
+        misplaced=limit_pods_per_node(1),
         per_node=1,
         preempts=True,
     ),
@@ -400,7 +400,7 @@ WORKLOADS = {
         volumes=True,
         placed=PodGroup(5000, build_pod_with_volume),
         measured=PodGroup(5000, build_pod_with_volume),
-        misplaced=at_most(VOLUMES_PER_NODE),
+        misplaced=limit_pods_per_node(VOLUMES_PER_NODE),
         per_node=VOLUMES_PER_NODE,
     ),
 }

@@ -11,10 +11,9 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import SERVICE_ACCOUNTS
 from pinnace.api.status import Code
 from pinnace.apiserver.admission.accounts import MOUNT_PATH, ServiceAccountAdmission
-from pinnace.apiserver.auth.authentication import UNSECURED
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.admission import WriteRequest
+from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.apiserver.services import pods
 from pinnace.apiserver.storage.interface import KeyValue
 from pinnace.client.errors import Forbidden
@@ -35,10 +34,10 @@ def admitting(*accounts: ServiceAccount) -> Admit:
     keys = [SERVICE_ACCOUNTS.key_of(account) for account in accounts]
     values = [account.SerializeToString() for account in accounts]
     cacher.install(5, [KeyValue(key, value, 5, 5, 1) for key, value in zip(keys, values, strict=True)])
-    plugin = ServiceAccountAdmission(cacher.cache_of(SERVICE_ACCOUNTS))
+    strategy = PodStrategy(accounts=ServiceAccountAdmission(cacher.cache_of(SERVICE_ACCOUNTS)))
 
     def admit(pod: Pod) -> Pod:
-        plugin.admit(WriteRequest(UNSECURED), pod)
+        strategy.prepare_create(pod)
         return pod
 
     return admit
@@ -168,3 +167,54 @@ async def test_pod_is_forbidden_if_its_account_does_not_come(monkeypatch: pytest
             await served.client.pods.create(make_pod("a", namespace="new").req(cpu="1").new())
         created = await served.client.pods.create(make_pod("a").req(cpu="1").new())
         assert created.spec.volumes, "the API server creates the accounts of permanent namespaces"
+
+
+def limited(**lists: list[str]) -> ServiceAccount:
+    """An account whose pods may refer only to the secrets that it lists."""
+    limiting = account()
+    limiting.metadata.annotations["kubernetes.io/enforce-mountable-secrets"] = "true"
+    for name in lists.get("secrets", []):
+        limiting.secrets.add(name=name)
+    for name in lists.get("pull_secrets", []):
+        limiting.imagePullSecrets.add(name=name)
+    return limiting
+
+
+def with_secret_volume(pod: Pod, name: str) -> None:
+    pod.spec.volumes.add(name="v").volumeSource.secret.secretName = name
+
+
+def with_secret_variable(pod: Pod, name: str) -> None:
+    pod.spec.containers[0].env.add(name="KEY").valueFrom.secretKeyRef.localObjectReference.name = name
+
+
+def with_secret_environment(pod: Pod, name: str) -> None:
+    pod.spec.initContainers.add(name="first").envFrom.add().secretRef.localObjectReference.name = name
+
+
+def with_pull_secret(pod: Pod, name: str) -> None:
+    pod.spec.imagePullSecrets.add(name=name)
+
+
+@pytest.mark.parametrize(
+    ("refer", "message"),
+    [
+        (with_secret_volume, 'volume with secret.secretName="other" is not allowed because service account default does not'),
+        (with_secret_variable, 'container c0 with envVar KEY referencing secret.secretName="other" is not allowed because'),
+        (with_secret_environment, 'init container first with envFrom referencing secret.secretName="other" is not allowed'),
+        (with_pull_secret, 'imagePullSecrets[0].name="other" is not allowed because service account default does not'),
+    ],
+)
+def test_annotated_account_limits_the_secrets_of_its_pods(refer: Callable[[Pod, str], None], message: str) -> None:
+    """Kubernetes has an annotation for it: kubernetes.io/enforce-mountable-secrets."""
+    admit = admitting(limited(secrets=["own"], pull_secrets=["own"]))
+    allowed, refused = pod_of(), pod_of()
+    refer(allowed, "own")
+    admit(allowed)
+    refer(refused, "other")
+    with pytest.raises(Rejected) as failure:
+        admit(refused)
+    assert failure.value.refusal.code is Code.PERMISSION_DENIED
+    assert f'pods "a" is forbidden: {message}' in failure.value.refusal.message
+    refer(elsewhere := pod_of(), "other")
+    admitting(account())(elsewhere)

@@ -16,12 +16,23 @@ from tests.fuzz import sound
 from tests.unit.registry.objects import created
 
 WITH_CONDITIONS = {
+    "EndpointPort.name",  # of several ports
+    "MetricTarget.averageUtilization",  # depends on the type of the metric
+    "MetricTarget.averageValue",
+    "MetricTarget.value",
+    "CrossVersionObjectReference.apiVersion",  # of a target outside of the core group
+    "MetricSpec.containerResource",  # depends on the type
+    "MetricSpec.external",
+    "MetricSpec.object",
+    "MetricSpec.pods",
+    "MetricSpec.resource",
     "HTTPIngressPath.path",  # for Exact and Prefix
     "Ingress.spec",  # empty without its fields
     "IngressClassParametersReference.namespace",  # for the scope Namespace
     "LabelSelectorRequirement.values",  # for In
     "NodeSelectorRequirement.values",
     "ScopedResourceSelectorRequirement.values",
+    "JobSpec.backoffLimitPerIndex",  # with maxFailedIndexes
     "JobSpec.completions",  # of an Indexed job
     "LocalObjectReference.name",  # only in some places
     "MatchResources.resourceRules",  # of a policy

@@ -127,8 +127,8 @@ def test_errors_are_reported_in_line_order() -> None:
         ),
         ("apiVersion: v1\nkind: Xyzzy\n", f'2: kind: unknown kind "Xyzzy" (supported: {KINDS})'),
         (
-            "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\n",
-            "2: kind: pinnace has no HorizontalPodAutoscalers: `pinnace scale deployment/NAME --replicas N`",
+            "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: FlowSchema\n",
+            "2: kind: pinnace has no FlowSchemas: flow control is the API servers' own",
         ),
         ("apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {}\n", "3: metadata.name: required, or metadata.generateName"),
         ("kind: List\nitems:\n- kind: Pod\n", '3: apiVersion: required; the apiVersion of Pod is "v1"'),

@@ -6,9 +6,9 @@ ZONES = {"a1": "a", "a2": "a", "b1": "b", "c1": "c"}
 
 
 def test_at_most() -> None:
-    assert workloads.at_most(1)(["a1", "a2", "b1"], {}) == 0
-    assert workloads.at_most(1)(["a1", "a1", "a1", "b1", "b1"], {}) == 3
-    assert workloads.at_most(2)(["a1", "a1", "a1", "b1", "b1"], {}) == 1
+    assert workloads.limit_pods_per_node(1)(["a1", "a2", "b1"], {}) == 0
+    assert workloads.limit_pods_per_node(1)(["a1", "a1", "a1", "b1", "b1"], {}) == 3
+    assert workloads.limit_pods_per_node(2)(["a1", "a1", "a1", "b1", "b1"], {}) == 1
 
 
 def test_same_zone() -> None:

@@ -3,7 +3,9 @@
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.scalars import to_time
-from pinnace.controllers.job import FINALIZER
+from pinnace.controllers.job_status import (
+    FINALIZER,
+)
 from tests.workloads import pod_of
 
 NOW = 10_000.0

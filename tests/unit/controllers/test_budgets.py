@@ -11,13 +11,13 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
-from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS
+from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS, STATEFUL_SETS
 from pinnace.api.scalars import MAX_INT32, STRING, to_time
 from pinnace.controllers.disruption import UNCONFIRMED, DisruptionController, ExpectedScale, calculate_budget_status
 from pinnace.controllers.informers import LabelIndex, SelectorIndex, select_all
 from pinnace.controllers.pods import PodProperties, PodPropertiesCache, compute_pod_properties
 from tests.builders import make_pod
-from tests.workloads import make_deployment, make_replica_set, pod_of, running
+from tests.workloads import make_deployment, make_replica_set, make_stateful_set, pod_of, running
 
 NOW = 10_000.0
 WEB = make_replica_set("web", replicas=10)
@@ -124,6 +124,7 @@ async def synced(
         POD_DISRUPTION_BUDGETS: {"default/b": kept},
         REPLICA_SETS: {"default/web": replica_set},
         DEPLOYMENTS: {"default/web": deployment},
+        STATEFUL_SETS: {"default/db": make_stateful_set("db", replicas=6)},
     }
     written, reasons = list[PodDisruptionBudget](), list[str]()
 
@@ -142,6 +143,13 @@ async def synced(
     shared: Any = SimpleNamespace(informers=informers, client=client, clock=SimpleNamespace(time=lambda: NOW), events=events)
     await DisruptionController(shared).sync("default/b")
     return Synced(written[0].status, reasons)
+
+
+async def test_expected_pods_of_a_stateful_set_are_its_replicas() -> None:
+    db = make_stateful_set("db", replicas=6)
+    pods = [running(pod_of(db, f"db-{number}")).build() for number in range(5)]
+    status = (await synced(make_replica_set("web"), pods, maxUnavailable=2)).status
+    assert (status.expectedPods, status.desiredHealthy, status.disruptionsAllowed) == (6, 4, 1)
 
 
 async def test_expected_pods_of_a_rollout_are_the_replicas_of_the_deployment() -> None:

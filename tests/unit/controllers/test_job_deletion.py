@@ -12,12 +12,14 @@ from pinnace.api.resources import JOBS
 from pinnace.api.scalars import to_time
 from pinnace.client.informer import Index
 from pinnace.controllers.job import (
-    COMPLETE,
-    ConditionReason,
     JobController,
     JobPlan,
-    find_true_condition,
     plan_job_sync,
+)
+from pinnace.controllers.job_status import (
+    COMPLETE,
+    ConditionReason,
+    find_true_condition,
     set_condition,
     without_tracking_finalizer,
 )

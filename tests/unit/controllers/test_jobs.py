@@ -12,20 +12,24 @@ from pinnace.api.resources import PODS
 from pinnace.api.scalars import to_time
 from pinnace.api.verbs_pb2 import ADDED
 from pinnace.client.informer import Delta, Index
-from pinnace.controllers import job as job_controller
+from pinnace.controllers import job_status
 from pinnace.controllers.informers import LabelIndex
 from pinnace.controllers.job import (
-    FINALIZER,
-    LONGEST_BACKOFF,
-    MAX_UNCOUNTED,
     JobController,
     JobPlan,
+    plan_job_sync,
+    seconds_until_replacement,
+)
+from pinnace.controllers.job_indexes import (
+    LONGEST_BACKOFF,
+    set_pod_index,
+)
+from pinnace.controllers.job_status import (
+    FINALIZER,
+    MAX_UNCOUNTED,
     count_pods,
     find_true_condition,
     has_tracking_finalizer,
-    plan_job_sync,
-    seconds_until_replacement,
-    set_pod_index,
     without_tracking_finalizer,
 )
 from tests.unit.controllers.jobs import NOW, pod, pods
@@ -239,7 +243,7 @@ def test_pods_deleted_by_the_job_cause_no_backoff(during: dict[str, Any], phase:
 @pytest.mark.parametrize("seed", range(8))
 def test_each_pod_is_counted_once_after_any_crash(monkeypatch: pytest.MonkeyPatch, seed: int, room: int, mode: str) -> None:
     """The controller may crash after each step. The cache shows a write before the next sync. Pods are deleted at any time."""
-    monkeypatch.setattr(job_controller, "MAX_UNCOUNTED", room)
+    monkeypatch.setattr(job_status, "MAX_UNCOUNTED", room)
     rng, total = random.Random(seed), 20
     job = make_job("j", parallelism=total, completions=total, completionMode=mode, backoffLimit=1000)
     own: dict[str, Pod] = {}
@@ -250,7 +254,7 @@ def test_each_pod_is_counted_once_after_any_crash(monkeypatch: pytest.MonkeyPatc
         own[made.metadata.uid] = made
     expected = sum(item.status.phase == "Succeeded" for item in own.values())
     for _ in range(200):
-        status, release, *ended, _ = count_pods(job, list(own.values()))
+        status, release, *ended = count_pods(job, list(own.values()))[:4]
         assert ended == [expected, total - expected]
         if rng.random() < 0.3:
             continue  # the controller crashed before any write
@@ -268,7 +272,7 @@ def test_each_pod_is_counted_once_after_any_crash(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("seed", range(8))
 def test_failed_job_counts_each_pod_once_after_any_crash(monkeypatch: pytest.MonkeyPatch, seed: int, policy: str) -> None:
     """Some pods have ended, and some are terminating. The status has room for three at a time."""
-    monkeypatch.setattr(job_controller, "MAX_UNCOUNTED", 3)
+    monkeypatch.setattr(job_status, "MAX_UNCOUNTED", 3)
     rng, total = random.Random(seed), 20
     job = make_job("j", parallelism=total, backoffLimit=0, podReplacementPolicy=policy)
     made = [

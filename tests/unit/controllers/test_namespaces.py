@@ -1,20 +1,22 @@
 """How the objects of a terminating namespace are deleted."""
 
-from types import SimpleNamespace
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 
-from pinnace.api.core_v1_pb2 import Namespace, NamespaceSpec
+from pinnace.api.core_v1_pb2 import ConfigMap, Namespace, NamespaceSpec, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.api.resources import NAMESPACES, PODS, Resource
+from pinnace.api.resources import CONFIG_MAPS, NAMESPACES, PODS, Resource
 from pinnace.api.status import Code, Refusal, encode
-from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.api.verbs_pb2 import MODIFIED, BatchItem
 from pinnace.apiserver.errors import contended, from_storage, not_found
 from pinnace.apiserver.storage.interface import CommitOutcomeUnknown, OutOfSpace
 from pinnace.client.errors import ApiError, Expired, Forbidden, NotFound, Unavailable
-from pinnace.controllers.namespace import OTHERS, NamespaceController, seconds_until_retry
+from pinnace.client.informer import Delta, Index
+from pinnace.controllers.namespace import OTHERS, NamespaceController, RemainingContent, seconds_until_retry, set_conditions
 from tests.refusals import denied
 from tests.workloads import deleting
 
@@ -24,6 +26,8 @@ GONE = NotFound(not_found(NAMESPACES, "team"))
 async def emptied(
     there: Namespace | ApiError | None = None,
     spec: NamespaceSpec = NamespaceSpec(finalizers=["kubernetes"]),  # noqa: B008 (not changed)
+    remaining: Mapping[Resource[Any], Sequence[Any]] = MappingProxyType({}),
+    written: list[Namespace] = [],  # noqa: B006 (a test that reads it passes its own)
     **outcomes: ApiError | list[BatchItem],
 ) -> tuple[list[str], ApiError | None]:
     """The kinds whose collections the controller deletes, and the raised error. `there` is the namespace that the API
@@ -41,10 +45,17 @@ async def emptied(
                 raise outcome
             return outcome
 
-        return SimpleNamespace(delete_collection=delete_collection)
+        listing = SimpleNamespace(items=remaining.get(resource, ()))
+        return SimpleNamespace(delete_collection=delete_collection, list=AsyncMock(return_value=listing))
 
-    informers = SimpleNamespace(store=lambda resource: {"team": namespace}, custom=SimpleNamespace(resources=[]))
-    namespaces = SimpleNamespace(delete=AsyncMock(), get=AsyncMock(side_effect=[there or namespace, GONE]))
+    def index(resource: Resource[Any], by: Any) -> Index[Any]:
+        return Index(by, remaining.get(resource, ()))
+
+    informers = SimpleNamespace(store=lambda resource: {"team": namespace}, index=index, custom=SimpleNamespace(resources=[]))
+    update_status = AsyncMock(side_effect=written.append)
+    namespaces = SimpleNamespace(
+        delete=AsyncMock(), get=AsyncMock(side_effect=[there or namespace, GONE]), update_status=update_status
+    )
     clock = SimpleNamespace(time=lambda: 1.0)
     shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=of, namespaces=namespaces), clock=clock)
     try:
@@ -113,3 +124,58 @@ def test_objects_with_finalizers_are_retried_with_backoff(ending: float, seconds
 async def test_unavailable_server_ends_the_sync() -> None:
     away = Unavailable(Refusal(Code.UNAVAILABLE, "", "no server"))
     assert await emptied(pods=away) == (["pods"], away)
+
+
+def said(namespace: Namespace) -> dict[str, tuple[str, str, str]]:
+    return {item.type: (item.status, item.reason, item.message) for item in namespace.status.conditions}
+
+
+async def test_namespace_that_is_empty_at_once_gets_no_conditions() -> None:
+    written: list[Namespace] = []
+    assert (await emptied(written=written))[1] is None and not written
+
+
+async def test_conditions_say_what_remains_and_why() -> None:
+    config = ConfigMap(metadata=ObjectMeta(namespace="team", name="c", finalizers=["example.com/wait"]))
+    written: list[Namespace] = []
+    items = [BatchItem(name="c"), denied("d")]
+    _, error = await emptied(configmaps=items, remaining={CONFIG_MAPS: [config, config]}, written=written)
+    assert error is not None
+    assert said(written[0]) == {
+        "NamespaceDeletionDiscoveryFailure": ("False", "ResourcesDiscovered", "All resources successfully discovered"),
+        "NamespaceDeletionGroupVersionParsingFailure": (
+            "False", "ParsedGroupVersions", "All legacy kube types successfully parsed"
+        ),
+        "NamespaceDeletionContentFailure": (
+            "True",
+            "ContentDeletionFailed",
+            'Failed to delete all resource types, 1 remaining: configmaps "d": denied by a webhook',
+        ),
+        "NamespaceContentRemaining": (
+            "True", "SomeResourcesRemain", "Some resources are remaining: configmaps. has 2 resource instances"
+        ),
+        "NamespaceFinalizersRemaining": (
+            "True",
+            "SomeFinalizersRemain",
+            "Some content in the namespace has finalizers remaining: example.com/wait in 2 resource instances",
+        ),
+    }  # fmt: skip
+
+
+async def test_unchanged_conditions_are_not_written_and_changed_ones_cause_no_sync() -> None:
+    pod = Pod(metadata=ObjectMeta(namespace="team", name="p"))
+    content = RemainingContent()
+    content.count(PODS, [pod])
+    namespace = Namespace(metadata=ObjectMeta(name="team"))
+    deleting(namespace)
+    changed = set_conditions(namespace, content, 5.0)
+    assert changed is not None and said(changed)["NamespaceContentRemaining"][2].endswith("pods. has 1 resource instances")
+    assert set_conditions(changed, content, 9.0) is None
+    written: list[Namespace] = []
+    await emptied(pods=[BatchItem(name="p")], remaining={PODS: [pod]}, written=written)
+    assert said(written[0]) == said(changed)
+    informers = SimpleNamespace(store=lambda resource: {}, index=lambda resource, by: None, custom=None)
+    shared: Any = SimpleNamespace(informers=informers, client=None, clock=None)
+    (watch,) = NamespaceController(shared).watches
+    assert list(watch.keys(Delta(MODIFIED, changed, namespace))) == []
+    assert list(watch.keys(Delta(MODIFIED, namespace, Namespace(metadata=ObjectMeta(name="team"))))) == ["team"]

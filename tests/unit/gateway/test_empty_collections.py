@@ -20,7 +20,6 @@ WATCHED = [
     ("/apis/storage.k8s.io/v1", "csistoragecapacities", "CSIStorageCapacity"),
     ("/apis/storage.k8s.io/v1", "volumeattachments", "VolumeAttachment"),
     ("/api/v1", "replicationcontrollers", "ReplicationController"),
-    ("/apis/apps/v1", "statefulsets", "StatefulSet"),
 ]
 INITIAL = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1"
 every_kind = pytest.mark.parametrize(("group", "plural", "kind"), WATCHED)

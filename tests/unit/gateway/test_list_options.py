@@ -16,7 +16,7 @@ TOO_LARGE = [
     f"{PODS}?resourceVersion={FUTURE}&limit=1",
     f"{PODS}/a?resourceVersion={FUTURE}",
     f"{PODS}?watch=1&resourceVersion={FUTURE}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-    f"/apis/apps/v1/statefulsets?resourceVersion={FUTURE}",
+    f"/api/v1/replicationcontrollers?resourceVersion={FUTURE}",
     f"/apis/events.k8s.io/v1/events?resourceVersion={FUTURE}",
 ]
 
@@ -93,7 +93,7 @@ _MATCH = "resourceVersionMatch"
 )
 async def test_invalid_list_options_are_unprocessable(query: str, errors: list[tuple[str, str]]) -> None:
     async with gateway() as served:
-        for path in (PODS, "/apis/apps/v1/statefulsets", "/apis/pinnace.io/v1/elections"):
+        for path in (PODS, "/api/v1/replicationcontrollers", "/apis/pinnace.io/v1/elections"):
             answer = await served.ask("GET", f"{path}?{query}")
             assert answer.code == 422, path
             texts = [f"{field}: {message}" for field, message in errors]

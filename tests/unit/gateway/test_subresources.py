@@ -319,6 +319,38 @@ async def test_resize_by_update_changes_resources_only() -> None:
         assert answer.json["spec"]["containers"][0]["resizePolicy"] == pod["spec"]["containers"][0]["resizePolicy"]
 
 
+async def test_kubectl_debug_adds_an_ephemeral_container() -> None:
+    """kubectl reads the subresource, and sends a strategic merge patch."""
+    async with cluster() as served:
+        path = f"{PODS}/a/ephemeralcontainers"
+        assert (await served.ask("GET", path)).json["kind"] == "Pod"
+        debugger = {"name": "debugger", "image": "busybox", "stdin": True, "tty": True, "targetContainerName": "c"}
+        patch = {"metadata": {"labels": {"changed": "yes"}}, "spec": {"ephemeralContainers": [debugger]}}
+        content_type = "application/strategic-merge-patch+json"
+        answer = await served.ask("PATCH", path, patch, content_type=content_type)
+        assert answer.code == 200, answer.body
+        (added,) = answer.json["spec"]["ephemeralContainers"]
+        defaults = {
+            "imagePullPolicy": "Always",
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File",
+        }
+        assert added == debugger | defaults | {"resources": {}}
+        assert answer.json["metadata"]["labels"] == {"app": "x"} and answer.json["metadata"]["generation"] == 2
+        second = {"spec": {"ephemeralContainers": [{"name": "second", "image": "busybox"}]}}
+        answer = await served.ask("PATCH", path, second, content_type=content_type)
+        assert {item["name"] for item in answer.json["spec"]["ephemeralContainers"]} == {"debugger", "second"}
+        pod = answer.json
+        del pod["spec"]["ephemeralContainers"]
+        refused = await served.ask("PUT", path, pod)
+        assert refused.code == 422
+        assert (
+            'spec.ephemeralContainers: Forbidden: existing ephemeral containers "debugger" may not be removed'
+            in (refused.json["message"])
+        )
+        assert (await served.ask("PUT", f"{PODS}/a", pod)).code == 422, "they change through the subresource alone"
+
+
 @pytest.mark.parametrize(("method", "path"), [("POST", "/api/v1/pods"), ("DELETE", "/api/v1/pods"), ("PUT", "/api/v1/pods")])
 async def test_objects_are_not_changed_across_namespaces(method: str, path: str) -> None:
     """A pod was created in the namespace default."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pinnace.api.codec import from_dict
-from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, REPLICA_SETS, Resource
+from pinnace.api.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, ENDPOINT_SLICES, JOBS, REPLICA_SETS, Resource
 from pinnace.printers import COLUMNS
 
 NOW = 1_000_000_000.0
@@ -54,3 +54,38 @@ def test_endpoint_slice_row() -> None:
     data = {"addressType": "IPv4", "endpoints": endpoints, "ports": [{"port": 80}, {"name": "any"}]}
     assert cells(ENDPOINT_SLICES, data) == ["a", "IPv4", "80,*", "10.0.0.1,10.0.0.2,10.0.0.3 + 1 more...", "5s"]
     assert cells(ENDPOINT_SLICES, {"addressType": "IPv4"}) == ["a", "IPv4", "<unset>", "<unset>", "5s"]
+
+
+SHOWN = ["main,side", "app:1,log:2"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        (
+            {"jobTemplate": {"spec": {"template": SETS["template"]}}},
+            {},
+            ["<none>", "<unset>", "0", "<none>", "5s", *SHOWN, "<none>"],
+        ),
+        (
+            {"timeZone": "UTC", "suspend": True},
+            {"active": [{"name": "x"}], "lastScheduleTime": "2001-09-09T01:46:30Z"},
+            ["UTC", "True", "1", "10s", "5s", "", "", "<none>"],
+        ),
+    ],
+)
+def test_cron_job_row(spec: dict[str, Any], status: dict[str, Any], expected: list[str]) -> None:
+    assert cells(CRON_JOBS, {"spec": {"schedule": "@daily"} | spec, "status": status}) == ["a", "@daily", *expected]
+
+
+def test_daemon_set_row() -> None:
+    status = {
+        "desiredNumberScheduled": 6,
+        "currentNumberScheduled": 5,
+        "numberReady": 4,
+        "updatedNumberScheduled": 3,
+        "numberAvailable": 2,
+    }
+    assert cells(DAEMON_SETS, {"spec": SETS, "status": status}) == ["a", "6", "5", "4", "3", "2", "<none>", "5s", *WIDE]
+    spec = {"template": {"spec": {"nodeSelector": {"b": "2", "a": "1"}}}}
+    assert cells(DAEMON_SETS, {"spec": spec})[6] == "a=1,b=2"

@@ -2,9 +2,11 @@
 
 import pytest
 
+from pinnace.api.codec import from_dict
 from pinnace.api.names import _NO_LABEL
 from pinnace.api.resources import PODS
-from tests.unit.registry.objects import CONTAINER, Data, created, pod
+from pinnace.apiserver.registry.strategies import STRATEGIES
+from tests.unit.registry.objects import CONTAINER, Data, copy, created, pod, ready
 
 C = "spec.containers[0]"
 S = f"{C}.securityContext"
@@ -177,4 +179,48 @@ def test_resize_policies() -> None:
         f'{C}.resizePolicy[1].restartPolicy: Unsupported value: "x": supported values: "NotRequired", "RestartContainer"',
         f'{C}.resizePolicy[2].resourceName: Unsupported value: "": supported values: "cpu", "memory"',
         f'{C}.resizePolicy[2].restartPolicy: Unsupported value: "": supported values: "NotRequired", "RestartContainer"',
+    ]
+
+
+E = "spec.ephemeralContainers[0]"
+
+
+@pytest.mark.parametrize(
+    ("ephemeral", "expected"),
+    [
+        ({"name": "debug", "image": "busybox", "targetContainerName": "c"}, []),
+        ({"name": "c", "image": "busybox"}, [f'{E}.name: Duplicate value: "c"']),
+        ({"name": "d"}, [f"{E}.image: Required value"]),
+        (
+            {"name": "d", "image": "b", "targetContainerName": "none"},
+            [f'{E}.targetContainerName: Not found: "none"'],
+        ),
+        (
+            {"name": "d", "image": "b", "ports": [{"containerPort": 8, "protocol": "TCP"}], "livenessProbe": {}},
+            [f"{E}.{field}: Forbidden: cannot be set for an Ephemeral Container" for field in ("ports", "livenessProbe")],
+        ),
+        (
+            {"name": "d", "image": "b", "volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "x"}]},
+            [f"{E}.volumeMounts[0].subPath: Forbidden: cannot be set for an Ephemeral Container"],
+        ),
+    ],
+)  # fmt: skip
+def test_ephemeral_containers_are_validated(ephemeral: Data, expected: list[str]) -> None:
+    old = ready(pod(volumes=[{"name": "v", "emptyDir": {}}]))
+    new = copy(old)
+    new.spec.MergeFrom(from_dict(PODS, {"spec": {"ephemeralContainers": [ephemeral]}}).spec)
+    strategy = STRATEGIES["pods"]
+    strategy.prepare_ephemeral_containers(new, old)
+    assert [str(violation) for violation in strategy.validate_ephemeral_containers(new, old)] == expected
+
+
+def test_ephemeral_container_cannot_be_changed() -> None:
+    old = ready(pod())
+    old.spec.ephemeralContainers.add().ephemeralContainerCommon.name = "d"
+    new = copy(old)
+    new.spec.ephemeralContainers[0].ephemeralContainerCommon.image = "other"
+    strategy = STRATEGIES["pods"]
+    strategy.prepare_ephemeral_containers(new, old)
+    assert [str(violation) for violation in strategy.validate_ephemeral_containers(new, old)] == [
+        'spec.ephemeralContainers: Forbidden: existing ephemeral containers "d" may not be changed'
     ]

@@ -246,7 +246,7 @@ async def test_metadata_that_has_no_meaning_here_is_cleared_on_create_and_update
 
 def test_generation_is_set_on_kinds_of_kubernetes_with_a_generation() -> None:
     kinds = {plural for plural, strategy in STRATEGIES.items() if strategy.has_generation}
-    workloads = {"deployments", "jobs", "pods", "replicasets"}
+    workloads = {"cronjobs", "daemonsets", "deployments", "jobs", "pods", "replicasets", "statefulsets"}
     admission = {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
     admission |= {
         f"{kind}admission{plural}" for kind in ("mutating", "validating") for plural in ("policies", "policybindings")

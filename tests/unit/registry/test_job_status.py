@@ -40,15 +40,15 @@ DONE: Data = {"conditions": [said("Complete")], "startTime": NOON, "completionTi
         ({"active": -1}, ["status.active: Invalid value: -1: must be greater than or equal to 0"]),
         (
             DONE | {"conditions": [said("Complete"), said("Failed")]},
-            ["status.conditions: Forbidden: cannot set Complete=True and Failed=true conditions"],
+            ["status.conditions: Invalid value: cannot set Complete=True and Failed=true conditions"],
         ),
         (
             DONE | {"conditions": [said("Complete"), said("FailureTarget")]},
-            ["status.conditions: Forbidden: cannot set Complete=True and FailureTarget=true conditions"],
+            ["status.conditions: Invalid value: cannot set Complete=True and FailureTarget=true conditions"],
         ),
         (
             {"conditions": [said("SuccessCriteriaMet"), said("FailureTarget")]},
-            ["status.conditions: Forbidden: cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"],
+            ["status.conditions: Invalid value: cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"],
         ),
         ({"active": 1, "ready": 1}, []),
         ({"active": 1, "ready": 2}, ["status.ready: Invalid value: 2: cannot set more ready pods than active"]),
@@ -83,7 +83,10 @@ DONE: Data = {"conditions": [said("Complete")], "startTime": NOON, "completionTi
         ),
         (
             {"completionTime": NOON},
-            ["status.completionTime: Forbidden: cannot set completionTime when there is no Complete=True condition"],
+            [
+                f'status.completionTime: Invalid value: "{NOON}": '
+                "cannot set completionTime when there is no Complete=True condition"
+            ],
         ),
     ],
 )
@@ -96,12 +99,12 @@ def test_status(status: Data, expected: list[str]) -> None:
     ("before", "after", "wrong"),
     [
         (DONE, DONE, None),
-        (DONE, {"startTime": NOON}, "conditions: Forbidden: cannot disable the terminal Complete=True condition"),
+        (DONE, {"startTime": NOON}, "conditions: Invalid value: cannot disable the terminal Complete=True condition"),
         *(
             (
                 {"conditions": [said(kind)], "startTime": NOON},
                 {"conditions": [said(kind, "False")], "startTime": NOON},
-                f"conditions: Forbidden: cannot disable the terminal {kind}=True condition",
+                f"conditions: Invalid value: cannot disable the terminal {kind}=True condition",
             )
             for kind in ("Failed", "FailureTarget", "SuccessCriteriaMet")
         ),

@@ -115,8 +115,18 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
     "replicasets": (template, scaled),
     "deployments": (template, scaled),
     "jobs": (template, lambda obj: setattr(obj.spec, "suspend", True)),
+    "statefulsets": (template, scaled),
+    "cronjobs": (
+        lambda obj: setattr(obj.spec, "concurrencyPolicy", "Spoilt"),
+        lambda obj: setattr(obj.spec, "schedule", "@daily"),
+    ),
+    "daemonsets": (template, lambda obj: setattr(obj.spec, "minReadySeconds", 7)),
     "configmaps": (lambda obj: obj.data.update({"a/b": "spoilt"}), lambda obj: obj.data.update(other="text")),
     "secrets": (lambda obj: obj.data.update({"a/b": b"spoilt"}), lambda obj: obj.data.update(other=b"bytes")),
+    "controllerrevisions": (
+        lambda obj: setattr(obj, "revision", -1),
+        lambda obj: setattr(obj, "revision", 5),
+    ),
     "endpointslices": (
         lambda obj: obj.endpoints[0].addresses.append("spoilt"),
         lambda obj: setattr(obj.endpoints[0].conditions, "ready", False),
@@ -153,6 +163,18 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
     "runtimeclasses": (
         lambda obj: obj.scheduling.tolerations.add(key="a b"),
         lambda obj: obj.scheduling.nodeSelector.update(zone="a"),
+    ),
+    "apiservices": (
+        lambda obj: setattr(obj.spec, "versionPriority", 0),
+        lambda obj: setattr(obj.spec, "groupPriorityMinimum", 7),
+    ),
+    "endpoints": (
+        lambda obj: obj.subsets.add(),
+        lambda obj: obj.subsets.add().addresses.add(ip="10.0.0.9"),
+    ),
+    "horizontalpodautoscalers": (
+        lambda obj: obj.spec.metrics.add(type="Spoilt"),
+        lambda obj: setattr(obj.spec, "maxReplicas", 11),
     ),
     "networkpolicies": (
         lambda obj: obj.spec.ingress[0].ports.add(protocol="SPOILT"),
@@ -206,6 +228,10 @@ STATUSES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: setattr(obj.status, "readyReplicas", -1),
         lambda obj: setattr(obj.status, "observedGeneration", 5),
     ),
+    "statefulsets": (
+        lambda obj: setattr(obj.status, "readyReplicas", -1),
+        lambda obj: setattr(obj.status, "observedGeneration", 5),
+    ),
     "servicecidrs": (
         lambda obj: obj.status.conditions.add(type="Ready", status="Spoilt"),
         lambda obj: obj.status.conditions.add(type="Other", status="True"),
@@ -214,7 +240,16 @@ STATUSES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: obj.status.conditions.add(type="Ready", status="Spoilt"),
         lambda obj: setattr(obj.status, "observedGeneration", 5),
     ),
+    "apiservices": (
+        lambda obj: obj.status.conditions.add(type="Ready", status="Spoilt"),
+        lambda obj: obj.status.conditions.add(type="Other", status="True"),
+    ),
+    "horizontalpodautoscalers": (
+        lambda obj: setattr(obj.status, "currentReplicas", -1),
+        lambda obj: setattr(obj.status, "desiredReplicas", 4),
+    ),
     "jobs": (lambda obj: setattr(obj.status, "active", -1), lambda obj: setattr(obj.status, "terminating", 2)),
+    "daemonsets": (lambda obj: setattr(obj.status, "numberReady", -1), lambda obj: setattr(obj.status, "numberReady", 2)),
 }
 """The same of the status."""
 

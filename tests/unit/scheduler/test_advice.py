@@ -276,18 +276,17 @@ def test_claim_that_does_not_exist_is_one_thing_in_the_way() -> None:
         (
             claim("c", storage_class="fast"),
             (storage_class("fast", volumeBindingMode="Immediate"),),
-            "recreate the StorageClass fast with volumeBindingMode: WaitForFirstConsumer: immediate binding is not supported",
+            "create a PersistentVolume of the class fast that satisfies the PersistentVolumeClaim c",
         ),
         (
             claim("c"),
             (),
-            "give the PersistentVolumeClaim c a class with volumeBindingMode: WaitForFirstConsumer: "
-            "claims without a class are not bound",
+            "create a PersistentVolume that satisfies the PersistentVolumeClaim c",
         ),
         (
             claim("c", volumeName="v"),
             (volume("v"),),
-            "bind the PersistentVolumeClaim c to its volume v: the scheduler does not bind it",
+            "create or free the PersistentVolume v, which the PersistentVolumeClaim c requests",
         ),
     ],
     ids=["no such class", "Immediate", "without a class", "pre-bound"],

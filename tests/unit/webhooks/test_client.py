@@ -1,6 +1,8 @@
 """The HTTPS client: certificates, services, limits, and what a bad webhook costs."""
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -224,3 +226,10 @@ def test_config_of_service_names_host_and_default_port() -> None:
     config = WebhookClientConfig(service=ServiceReference(namespace="team", name="hook", path="review"), caBundle=b"x")
     assert WebhookTarget.from_config(config) == WebhookTarget("https://hook.team.svc:443/review", b"x", SERVICE)
     assert WebhookTarget.from_config(WebhookClientConfig(url="https://h/p")) == WebhookTarget("https://h/p")
+
+
+@pytest.mark.processes
+def test_servers_without_webhooks_do_not_import_aiohttp() -> None:
+    """Its import takes 0.15 s of CPU time."""
+    program = "import sys, pinnace.apiserver.assembly; sys.exit('aiohttp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

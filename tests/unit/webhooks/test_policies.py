@@ -1,6 +1,8 @@
 """What admission policies do to writes."""
 
+import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -12,6 +14,7 @@ from pinnace.apiserver.auth import audit
 from pinnace.apiserver.auth.audit import AuditEvent
 from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.webhooks import policies
 from tests.unit.webhooks.world import CONFIG_MAPS_RULE, Server, config_map, serving, webhook
 from tests.webhook_server import WebhookServer, label
 
@@ -287,3 +290,27 @@ def test_annotations_belong_to_call() -> None:
     calls.begin_call()
     calls.record(User("u"), [AuditEvent(action=Any, namespace="", name="")])
     assert lines == [{"a": "1"}, {}]
+
+
+async def test_policies_are_compiled_in_a_thread(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 KiB of expressions take up to a second."""
+    threads = list[threading.Thread]()
+
+    def compile_expressions(policy: Any) -> policies.PolicyExpressions:
+        threads.append(threading.current_thread())
+        return compiled(policy)
+
+    compiled = policies.compile_expressions
+    monkeypatch.setattr(policies, "compile_expressions", compile_expressions)
+    await install(server, validating("object.metadata.name != 'bad'"))
+    await asyncio.gather(*(server.create(config_map(f"good{number}")) for number in range(3)))
+    assert len(threads) == 1 and threads[0] is not threading.main_thread()
+
+
+async def test_all_policies_of_a_write_share_a_budget(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred policies could use 50 ms each."""
+    await install(server, validating(*["object.metadata.name.matches('good.*')"] * 8))
+    await server.create(config_map("good"))
+    monkeypatch.setattr("pinnace.apiserver.webhooks.evaluation.MAX_WORK", 10)
+    code, message = await denial_of(server, config_map("good-too"))
+    assert code == 422 and "operation cancelled: actual cost limit exceeded" in message

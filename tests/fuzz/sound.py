@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
 from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, tokens_pb2, version_pb2
 from pinnace.api.apiextensions_v1_pb2 import CustomResourceDefinition
+from pinnace.api.apiregistration_v1_pb2 import APIService
 from pinnace.api.authentication_v1_pb2 import TokenRequest, TokenRequestSpec
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.autoscaling_v1_pb2 import Scale
@@ -159,7 +160,7 @@ _VALUES: Mapping[str, Sequence[Any]] = {
 }
 
 
-_WITH_FIXED_NAMES = {IPAddress.DESCRIPTOR.full_name, CustomResourceDefinition.DESCRIPTOR.full_name}
+_WITH_FIXED_NAMES = {item.DESCRIPTOR.full_name for item in (IPAddress, CustomResourceDefinition, APIService)}
 """Messages whose name follows from other fields."""
 
 

@@ -70,7 +70,7 @@ ACTIONS = {
     "leave": Action("{0} leaves its stream to {1}", _ELECTOR + "_renew"),
     "impatient": Action("{0} receives no response from {1} in time and leaves", _ELECTOR + "_renew"),
     "clock": Action("{0}'s clock: no response in time, token {1} is invalid", "pinnace.client.election.LocalTerm.is_valid"),
-    "stand-down": Action("{0} stands down from token {1}", _ELECTOR + "_lose"),
+    "stand-down": Action("{0} stands down from token {1}", _ELECTOR + "_end_lost_term"),
     "crash": Action("{0} is killed", _ELECTOR + "run"),
     "return": Action("{0} restarts", _ELECTOR + "run"),
     "decide": Action("{0} schedules a pod and sends a bind with token {1}", "pinnace.scheduler.binding_cycle.Binder._send"),
@@ -123,7 +123,7 @@ ACTIONS = {
     "late-refused": Action("etcd: an abandoned {0} for {1} fails", _TRANSACT),
     "nominate": Action("a client requests a transfer from {0}, token {1}", _TRANSFER + "run"),
     "accept": Action("{0} accepts the transfer for waiting candidate {1}", _CAMPAIGN + "_consider_nomination"),
-    "transfer": Action("etcd: the delete for the transfer to {0} commits: {1} is deposed", _TRANSFER + "_depose"),
+    "transfer": Action("etcd: the delete for the transfer to {0} commits: {1} is deposed", _TRANSFER + "_depose_leader"),
     "expire": Action("etcd: lease {0} expires", "pinnace.apiserver.storage.interface.Storage.grant_lease"),
     "expire-slow": Action("etcd: lease {0} expires, its renewal is late", _SESSIONS + "LeaseSession.keep_alive"),
 }  # fmt: skip

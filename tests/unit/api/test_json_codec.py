@@ -21,6 +21,7 @@ from tests.messages import messages
 
 EMPTY = (
     "status", "resources", "state", "lastState", "involvedObject", "source", "regarding", "deprecatedSource", "acceptedNames",
+    "metadata",
 )  # fmt: skip
 
 

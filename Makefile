@@ -68,9 +68,9 @@ simulate-bugs: setup ## Plant bugs in the code, one at a time: each must be foun
 soak: properties agreement churn ## What CI runs briefly, an hour of it: examples, pairs, seeds and faults; upgrades and rolls; losses of etcd's quorum
 	@$(BIN)/python -m tests.simulation --seeds 10000
 	@$(BIN)/pinnace chaos run --minutes 10
-	@PINNACE_ROLLS=20 PINNACE_QUORUM_LOSS=30 PINNACE_REPEAT=5 PINNACE_EARLIER="0c4dd692 0b32bd98" $(BIN)/pytest -s \
+	@PINNACE_ROLLS=20 PINNACE_QUORUM_LOSS=30 PINNACE_REPEAT=5 PINNACE_EARLIER="0c4dd692 0b32bd98" PINNACE_CUTS=6 $(BIN)/pytest -s \
 		tests/integration/test_rolling.py tests/integration/test_rolling_gateways.py tests/integration/test_upgrade.py \
-		tests/integration/test_etcd_trouble.py
+		tests/integration/test_machines.py tests/integration/test_etcd_trouble.py
 
 security-table: setup ## Write the table of permissions into docs/permissions.md
 	@$(BIN)/python -m tests.unit.auth.matrix

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
 
 from pinnace.api import conditions, wellknown
@@ -520,12 +521,14 @@ class DefaultTolerationSeconds:
 
 
 class SpecCache(Generic[V]):
-    """A cache of results for MAX_CACHED_SPECS encoded specs, which evicts the oldest entry."""
+    """A cache of results for MAX_CACHED_SPECS encoded specs, which evicts the oldest entry. Threads may share it
+    (pinnace.apiserver.registry.large)."""
 
     def __init__(self, is_cacheable: Callable[[V], bool]) -> None:
         """`is_cacheable`: returns whether a result may be cached. The result for a short spec may be large."""
         self._is_cacheable = is_cacheable
         self._results: dict[tuple[bytes, Hashable], V] = {}
+        self._writes = Lock()
 
     def get(self, encoded: bytes, version: Hashable, compute: Callable[[], V]) -> V:
         """Return the result for an encoded spec. `version`: of what the result also depends on."""
@@ -535,7 +538,8 @@ class SpecCache(Generic[V]):
             return cached
         result = compute()
         if len(encoded) <= MAX_CACHED_SPEC_SIZE and self._is_cacheable(result):
-            if len(self._results) >= MAX_CACHED_SPECS:
-                del self._results[next(iter(self._results))]
-            self._results[key] = result
+            with self._writes:
+                if len(self._results) >= MAX_CACHED_SPECS:
+                    del self._results[next(iter(self._results))]
+                self._results[key] = result
         return result

@@ -35,9 +35,13 @@ from pinnace.pki.folder import (
 from pinnace.runtime.tls import TlsFiles
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOCAL_SERVICE_NETWORKS = tuple(f"127.255.{high}.0/21" for high in range(0, 256, 8))
+"""The networks of cluster IPs. Each cluster whose pods are processes has one of them. The clusters of a machine share the
+addresses of 127.0.0.0/8, and the proxy of one cluster must not answer at the service `kubernetes` of another. Pods have other
+addresses (pinnace.kubelet.addresses)."""
 IN_CLUSTER = (
     "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
-    "10.96.0.1", "127.255.0.1",
+    "10.96.0.1", *(f"127.255.{high}.1" for high in range(0, 256, 8)),
 )  # fmt: skip
 """The names of the gateways in pods, and the first addresses of the networks of services."""
 SCHEDULER, CONTROLLERS, GATEWAY, PROXY = "scheduler", "controllers", "gateway", "proxy"

@@ -30,7 +30,7 @@ from pinnace.cluster import certificates, inputs, processes, startup, view
 from pinnace.cluster.errors import AlreadyRunning, ClusterError, FolderError, NoCluster, StartFailed, join_errors
 from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
 from pinnace.cluster.folder import ClusterFolder
-from pinnace.cluster.processes import PortAllocator, is_port_free
+from pinnace.cluster.processes import PortAllocator, choose_service_network, is_port_free
 from pinnace.cluster.spec import (
     APISERVER,
     CONTROLLERS,
@@ -38,9 +38,12 @@ from pinnace.cluster.spec import (
     GATEWAY,
     KUBELET,
     PLAIN,
+    PROCESS,
     PROXY,
     SCHEDULER,
+    SERVICE_NETWORK,
     TAKE_OVER,
+    UNPRIVILEGED_PORT,
     ClusterSpec,
     ClusterState,
     ProcessHooks,
@@ -500,6 +503,8 @@ class Cluster:
         cwd = Path.cwd()
         given = inputs.with_environment(self.spec, os.environ)
         gathered = inputs.read_inputs(given, os.environ, cwd)
+        low_ports = procfs.can_listen(HTTPS_PORT)
+        network = choose_service_network((HTTPS_PORT if low_ports else UNPRIVILEGED_PORT,))
         plans = plan_processes(
             self.spec,
             binary,
@@ -507,7 +512,8 @@ class Cluster:
             self._fittings,
             os.sched_getaffinity(0),
             gathered,
-            low_ports=procfs.can_listen(HTTPS_PORT),
+            low_ports=low_ports,
+            service_network=network if self.spec.runtime == PROCESS else SERVICE_NETWORK,
         )
         for warning in (*gathered.notes, *inputs.overruled_variables(plans, os.environ)):
             progress.warn(warning)

@@ -20,10 +20,12 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from shlex import quote
 from typing import IO, Any, Protocol
 
+from pinnace.cluster.certificates import LOCAL_SERVICE_NETWORKS
 from pinnace.cluster.errors import AlreadyRunning, ClusterError, StartFailed
 from pinnace.cluster.folder import ClusterFolder
 from pinnace.cluster.inputs import spawn_environment
@@ -235,6 +237,17 @@ def is_port_free(address: str, *, shared: bool = False) -> bool:
         except OSError:
             return False
     return True
+
+
+def choose_service_network(ports: Sequence[int], rng: random.Random | None = None) -> str:
+    """Return the network of cluster IPs for pods that are processes: a random one at whose first address nobody listens, so
+    that no other cluster of this machine uses it. `ports`: of the service `kubernetes`."""
+    networks = (rng or random.Random()).sample(LOCAL_SERVICE_NETWORKS, len(LOCAL_SERVICE_NETWORKS))
+    for network in networks:
+        first = ip_network(network)[1]
+        if all(is_port_free(f"{first}:{port}") for port in ports):
+            return network
+    return networks[0]
 
 
 def find_processes(data_dir: Path) -> list[ProcessIdentity]:

@@ -93,9 +93,8 @@ GATEWAY, PROXY = "gateway", "proxy"
 ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: CONTROLLERS_ELECTION}
 """The elections of a cluster, by component."""
 FAKE, PROCESS = "fake", "process"
-SERVICE_NETWORKS = {FAKE: "10.96.0.0/16", PROCESS: "127.255.0.0/16"}
-"""The networks of cluster IPs by runtime. Pods that are processes have other addresses of 127.0.0.0/8
-(pinnace.kubelet.addresses)."""
+SERVICE_NETWORK = "10.96.0.0/16"
+"""The network of cluster IPs."""
 ELECTION_LEASE, SLOW_LEASE = "--election-lease-duration", 10
 """The flag of API servers, and its value in seconds in slow motion."""
 
@@ -248,10 +247,11 @@ def plan_processes(
     inputs: ComponentInputs = NO_INPUTS,
     *,
     low_ports: bool = True,
+    service_network: str = SERVICE_NETWORK,
 ) -> list[ProcessPlan]:
     """The plans of a cluster's processes, in starting order. `port` returns another free port at each call. `processors`: the
     processors of the machine, if API servers are pinned. `inputs`: the configuration of the components. `low_ports`: whether
-    processes may listen on the port 443.
+    processes may listen on the port 443. `service_network`: of cluster IPs.
     """
 
     def address() -> str:
@@ -277,7 +277,7 @@ def plan_processes(
             "--etcd", reaching(name, stores), *certificates.etcd_arguments(pki), *certificates.kubelet_arguments(pki),
             *certificates.account_key_arguments(pki), *(() if spec.controllers else NO_ACCOUNTS),
             *((ELECTION_LEASE, str(SLOW_LEASE)) if spec.slow_motion else ()),
-            "--service-cluster-ip-range", SERVICE_NETWORKS[spec.runtime],
+            "--service-cluster-ip-range", service_network,
             *(() if low_ports else ("--kubernetes-service-port", str(UNPRIVILEGED_PORT))),
         )  # fmt: skip
         plans.append(ProcessPlan(APISERVER, name, listen, http, argv))

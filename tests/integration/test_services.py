@@ -128,7 +128,8 @@ async def test_page_of_three_pods_is_served_evenly_through_crashes_and_updates(c
         cluster.kill("proxy-0")
         await refused(service)
         diagnosis = await asyncio.to_thread(_doctor, cluster)
-        assert "no connection to default/kubernetes, default/web" in diagnosis and "proxy-0 is not running" in diagnosis
+        assert "no connection to default/kubernetes, default/web" in diagnosis, diagnosis
+        assert "proxy-0 is not running" in diagnosis
         await cluster.restart(["proxy-0"])
         await served(service, 1.0)
         assert {item.name: item.ready for item in await cluster.status()}["proxy-0"]

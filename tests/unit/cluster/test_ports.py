@@ -2,10 +2,11 @@ import random
 import socket
 import subprocess
 import sys
+from ipaddress import ip_network
 
 import pytest
 
-from pinnace.cluster.processes import BLOCK, HIGHEST, LOWEST, PortAllocator, is_port_free
+from pinnace.cluster.processes import BLOCK, HIGHEST, LOWEST, PortAllocator, choose_service_network, is_port_free
 
 pytestmark = pytest.mark.processes
 
@@ -42,3 +43,13 @@ def test_port_block_with_a_used_port_is_skipped() -> None:
     del ports
     with socket.create_server(("127.0.0.1", used)):
         assert PortAllocator(random.Random(1)).next() // BLOCK != used // BLOCK
+
+
+def test_service_network_of_another_cluster_is_not_chosen() -> None:
+    with socket.socket() as other:
+        rng = random.Random(1)
+        first = choose_service_network((LOWEST,), random.Random(1))
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind((str(ip_network(first)[1]), LOWEST))
+        other.listen()
+        assert choose_service_network((LOWEST,), rng) != first

@@ -180,7 +180,7 @@ def test_completion_has_our_verbs_and_kubectls(
 ) -> None:
     monkeypatch.setenv("KUBECTL", str(BESIDE))
     lines = completed(capsys, "st")
-    assert [line.partition("\t")[0] for line in lines] == ["start", "status", "stop", ":4"]
+    assert [line.partition("\t")[0] for line in lines] == ["start", "status", "stop", "study", ":4"]
     values = [line.partition("\t")[0] for line in completed(capsys, "")]
     assert {"up", "get", "kubectl"} <= set(values) and values.count("version") == 1
     assert "list\tList all elections that have a leader:..." in completed(capsys, "leader", "l")

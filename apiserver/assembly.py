@@ -75,7 +75,7 @@ from pinnace.apiserver.customresources.registry import CustomResources, MethodTa
 from pinnace.apiserver.customresources.service import ConvertedObjectService, CustomObjectService
 from pinnace.apiserver.customresources.store import CustomStore, VersionForm
 from pinnace.apiserver.customresources.strategy import CustomObjectStrategy
-from pinnace.apiserver.election.history import RestoreHandler
+from pinnace.apiserver.election.history import BackupTermsEnder
 from pinnace.apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
 from pinnace.apiserver.flow.control import SEATS, PriorityAndFairness
 from pinnace.apiserver.kubernetes_service import DEFAULT_PORT, KubernetesServiceKeeper
@@ -216,7 +216,7 @@ class Assembly:
         self._fences = FenceVerifier(storage, self.cacher, self.policy)
         self._flow = PriorityAndFairness(settings.seats, clock=clock, meter=metrics.FlowMeter())
         self._retention = EventRetention(storage, self.cacher, clock, settings.events)
-        metrics.register_gauges(self._flow.levels, self.cacher, self._retention)
+        metrics.register_readers(self._flow.levels, self.cacher, self._retention)
         self._elections = ElectionsService(
             storage,
             self._elections_committer,
@@ -244,7 +244,7 @@ class Assembly:
             has_accounts=SERVICE_ACCOUNT in settings.optional_plugins,
         )
         self._migration = Migration(storage, self._stores, self.cacher, clock)
-        restores = RestoreHandler(storage, self._elections_committer, self.cacher, clock, self._rng)
+        restores = BackupTermsEnder(storage, self._elections_committer, self.cacher, clock, self._rng)
         self._kubernetes = KubernetesServiceKeeper(
             self._stores[SERVICES], self.cacher, settings.services.networks, settings.kubernetes_port, clock
         )

@@ -79,7 +79,7 @@ from pinnace.apiserver.auth.authentication import SERVER
 from pinnace.apiserver.auth.rbac import RuleCover
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, CacheError, SelectionPredicate
-from pinnace.apiserver.election.history import RestoreHandler
+from pinnace.apiserver.election.history import BackupTermsEnder
 from pinnace.apiserver.election.service import ElectionsService
 from pinnace.apiserver.errors import Rejected, not_loaded, shutting_down
 from pinnace.apiserver.registry.admission import WriteRequest
@@ -126,7 +126,7 @@ class ReadinessGate:
         cacher: Cacher,
         identity: ClusterIdentity,
         bootstrap: Bootstrap,
-        restores: RestoreHandler,
+        restores: BackupTermsEnder,
         elections: ElectionsService,
     ) -> None:
         self._cacher = cacher

@@ -353,13 +353,13 @@ class GarbageCollector:
     def watch_of(self, resource: Resource[Any]) -> WatchedResource[Any]:
         return WatchedResource(resource, partial(self._keys_of_object, resource))
 
-    def open_kind(self, resource: CustomResource) -> None:
+    def handle_added_kind(self, resource: CustomResource) -> None:
         """Implement CustomHandler."""
         self._by_name[resource.stored_name] = resource
         self._stores[resource] = self._informers.store(resource)
         self._informers.add_handler(resource, partial(self._dependents.follow, resource))
 
-    def close_kind(self, resource: CustomResource, objects: Iterable[Any]) -> None:
+    def handle_removed_kind(self, resource: CustomResource, objects: Iterable[Any]) -> None:
         """Implement CustomHandler. The dependents of the objects stay: their owners may exist."""
         del self._by_name[resource.stored_name]
         del self._stores[resource]

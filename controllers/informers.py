@@ -128,11 +128,11 @@ def select_all(obj: Object) -> bool:
 class CustomHandler(Protocol):
     """Follows the custom kinds."""
 
-    def open_kind(self, resource: CustomResource) -> None:
+    def handle_added_kind(self, resource: CustomResource) -> None:
         """A kind is watched from now on. Add handlers here."""
         ...
 
-    def close_kind(self, resource: CustomResource, objects: Iterable[Any]) -> None:
+    def handle_removed_kind(self, resource: CustomResource, objects: Iterable[Any]) -> None:
         """A kind is gone. `objects`: those that the informer had."""
         ...
 
@@ -156,7 +156,7 @@ class CustomInformers:
     def add_handler(self, handler: CustomHandler) -> None:
         self._handlers.append(handler)
         for resource in self.resources:
-            handler.open_kind(resource)
+            handler.handle_added_kind(resource)
 
     def follow(self, deltas: Sequence[Delta[CustomResourceDefinition]]) -> None:
         """A handler of the informer of definitions."""
@@ -176,13 +176,13 @@ class CustomInformers:
                 self._kinds[name] = kind, resource
                 self._informers.open(resource)
                 for handler in self._handlers:
-                    handler.open_kind(resource)
+                    handler.handle_added_kind(resource)
 
     def _close(self, name: str, resource: CustomResource) -> None:
         del self._kinds[name]
         objects = list(self._informers.close(resource).values())
         for handler in self._handlers:
-            handler.close_kind(resource, objects)
+            handler.handle_removed_kind(resource, objects)
 
 
 def _without_content(obj: CustomObject) -> CustomObject:

@@ -69,13 +69,13 @@ class ControllerManager:
                 self._add_watch(controller.name, watch)
         self._informers.custom.add_handler(self)
 
-    def open_kind(self, resource: CustomResource) -> None:
+    def handle_added_kind(self, resource: CustomResource) -> None:
         """Implement CustomHandler."""
         for controller in self._controllers:
             if isinstance(controller, CustomController):
                 self._add_watch(controller.name, controller.watch_of(resource))
 
-    def close_kind(self, resource: CustomResource, objects: Iterable[Any]) -> None:
+    def handle_removed_kind(self, resource: CustomResource, objects: Iterable[Any]) -> None:
         """Implement CustomHandler."""
 
     def _add_watch(self, controller: str, watch: WatchedResource[Any]) -> None:

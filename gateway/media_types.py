@@ -196,7 +196,7 @@ def unwrap_protobuf(body: bytes) -> UnwrappedObject:
         raise bad_request(f"unable to decode the protobuf envelope: {error}") from None
 
 
-def syntax_error(error: json.JSONDecodeError) -> str:
+def go_syntax_message(error: json.JSONDecodeError) -> str:
     """Return the message of Go's parser (encoding/json) for a syntax error."""
     text, position, problem = error.doc, error.pos, error.msg
     if problem.startswith("Illegal trailing comma"):
@@ -267,7 +267,7 @@ def parse_body(body: bytes, media_type: str, on_duplicate: Callable[[str], None]
     except RecursionError:
         raise bad_request("the body is nested too deeply") from None
     except json.JSONDecodeError as error:
-        problem = f"couldn't get version/kind; json parse error: {syntax_error(error)}"
+        problem = f"couldn't get version/kind; json parse error: {go_syntax_message(error)}"
         raise unrecognized_object(body, kind, problem) from None
     except ValueError as error:
         raise unrecognized_object(body, kind, str(error)) from None

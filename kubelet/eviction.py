@@ -243,13 +243,13 @@ class EvictionManager:
     def __init__(
         self,
         nodes: NodesUnderPressure,
-        tenants: PodEvictor,
+        evictor: PodEvictor,
         *,
         on_change: Callable[[Collection[str]], None],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._nodes = nodes
-        self._pods_by_uid = tenants
+        self._evictor = evictor
         self._on_change = on_change
         self._clock = clock
         self._shortages: dict[str, dict[PressureKind, int | None]] = {}
@@ -292,11 +292,11 @@ class EvictionManager:
         """Update the pressure. Return whether it has changed."""
         before, now = self.node_pressures(name), self._clock.monotonic()
         until_by_kind = {kind: until for kind, until in self._pressure_until.get(name, {}).items() if until > now}
-        pods = self._pods_by_uid.active_pods(name)
+        pods = self._evictor.active_pods(name)
         evicted_uid: str | None = None
         for pod in pods if evict else ():
             if message := exceeded_storage_limit(pod):
-                self._pods_by_uid.evict_pod(pod.metadata.uid, message, disrupts=False)
+                self._evictor.evict_pod(pod.metadata.uid, message, disrupts=False)
                 evicted_uid = pod.metadata.uid
         for kind in PressureKind:
             short, available = self._check_pressure(name, kind, pods)
@@ -324,5 +324,5 @@ class EvictionManager:
         uid = select_pod_to_evict(kind, (build_consumer(pod, kind) for pod in pods))
         for pod in pods:
             if pod.metadata.uid == uid:
-                self._pods_by_uid.evict_pod(pod.metadata.uid, eviction_message(pod, kind, available), disrupts=True)
+                self._evictor.evict_pod(pod.metadata.uid, eviction_message(pod, kind, available), disrupts=True)
         return uid

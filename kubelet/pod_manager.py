@@ -307,7 +307,7 @@ class PodManager:
         moved = pod.metadata.generation != generation and not pod.metadata.HasField("deletionTimestamp")
         if moved and record.state is not None:  # the steps of a deletion are reported anyway
             if not record.state.phase.final:
-                self._runtime.resize_pod(record.granted)
+                self._runtime.resize_pod(record.pod_as_allocated)
             self._resize_pod(uid, record, read_clocks(self._clock))
             self._status_manager.mark_changed(uid, record)
         self._apply_annotations(uid, pod)
@@ -400,7 +400,7 @@ class PodManager:
             if (resize := adopt_resize(pod)) is not None:
                 record.set_resize(resize)
             self._admission.readmit_pod(record)
-            self._runtime.adopt_pod(record.granted, now)
+            self._runtime.adopt_pod(record.pod_as_allocated, now)
             self._apply_annotations(uid, pod)
             record.containers = self._runtime.observe_containers(uid, now)
             self._admission.adopt_volumes(record, now)

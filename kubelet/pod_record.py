@@ -116,13 +116,13 @@ class PodRecord:
             self.resize = PendingResize(resources_of(self.pod.spec))
         self.pod, self.revision = pod, revision
         if moved:
-            self.template = get_template(self.granted)
+            self.template = get_template(self.pod_as_allocated)
         if moved or metadata.HasField("deletionTimestamp") or self.template.plan.gates:
             self.want = compute_desired_state(pod, self.template)._replace(mounted_at=self.want.mounted_at, held=self.want.held)
         return True
 
     @property
-    def granted(self) -> Pod:
+    def pod_as_allocated(self) -> Pod:
         """The pod with its allocated resources."""
         return self.pod if self.resize is None else with_resources(self.pod, self.resize.allocated)
 
@@ -136,7 +136,7 @@ class PodRecord:
     def set_resize(self, resize: PendingResize | None) -> None:
         """The pending work of a resize has changed."""
         self.resize = resize
-        self.template = get_template(self.granted)
+        self.template = get_template(self.pod_as_allocated)
         self.want = self.want._replace(plan=self.template.plan)
 
     def next_report(self) -> Pod | None:

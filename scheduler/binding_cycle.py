@@ -483,7 +483,7 @@ class BindingCycles:
         decision = self._preparing.pop(task, None)
         if decision is not None and decision.cycle is not None:
             if decision.queued.info.uid in self._cancelled:
-                self._queued.append((decision, decision.cycle))  # it was cancelled; _refuse_called_off reports it
+                self._queued.append((decision, decision.cycle))  # it was cancelled
             else:
                 self._report_plugin_error(decision, _find_early_end_error(decision.cycle, problem))
             return True

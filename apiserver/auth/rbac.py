@@ -604,15 +604,15 @@ def cluster_roles() -> Iterator[ClusterRole]:
 
 
 def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
-    yield _build_binding("cluster-admin", "Group", MASTERS)
+    yield _build_cluster_binding("cluster-admin", "Group", MASTERS)
     for role in ("system:basic-user", "system:discovery"):
-        yield _build_binding(role, "Group", AUTHENTICATED)
-    yield _build_binding("system:public-info-viewer", "Group", AUTHENTICATED, UNAUTHENTICATED)
-    yield _build_binding(_ISSUER_DISCOVERY, "Group", ALL_SERVICE_ACCOUNTS)
-    yield _build_binding("system:monitoring", "Group", "system:monitoring")
+        yield _build_cluster_binding(role, "Group", AUTHENTICATED)
+    yield _build_cluster_binding("system:public-info-viewer", "Group", AUTHENTICATED, UNAUTHENTICATED)
+    yield _build_cluster_binding(_ISSUER_DISCOVERY, "Group", ALL_SERVICE_ACCOUNTS)
+    yield _build_cluster_binding("system:monitoring", "Group", "system:monitoring")
     for component in ("system:kube-scheduler", "system:kube-controller-manager", "system:gateway"):
-        yield _build_binding(component, "User", component)
-    yield _build_binding("system:node-proxier", "User", "system:kube-proxy")
+        yield _build_cluster_binding(component, "User", component)
+    yield _build_cluster_binding("system:node-proxier", "User", "system:kube-proxy")
 
 
 def _gateway_rules() -> list[PolicyRule]:
@@ -700,7 +700,7 @@ def _build_aggregated_role(name: str, rules: Iterable[PolicyRule], part_of: str 
     yield part
 
 
-def _build_binding(role: str, kind: str, *subjects: str) -> ClusterRoleBinding:
+def _build_cluster_binding(role: str, kind: str, *subjects: str) -> ClusterRoleBinding:
     binding = ClusterRoleBinding()
     _mark_builtin(binding, role)
     binding.roleRef.apiGroup, binding.roleRef.kind, binding.roleRef.name = _GROUP, "ClusterRole", role

@@ -321,7 +321,7 @@ class Cacher:
         """Send all events up to `revision`."""
         for cache in touched.values():
             cache.flush(revision)
-            if cache.holding:
+            if cache.has_pending_events:
                 self._holding.set()
         self._progress.advance(revision)
         self._raw.flush()
@@ -547,9 +547,9 @@ class ResourceCache(Generic[T]):
         self._dispatcher.flush(revision)
 
     @property
-    def holding(self) -> bool:
+    def has_pending_events(self) -> bool:
         """True if events are pending until the next `flush_all`."""
-        return self._dispatcher.holding
+        return self._dispatcher.has_pending_events
 
     def release(self) -> None:
         self._dispatcher.flush_all()

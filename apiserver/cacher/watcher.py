@@ -435,7 +435,7 @@ class WatchDispatcher:
         self._parsing_groups = 0  # the number of groups that need parsed objects
 
     @property
-    def holding(self) -> bool:
+    def has_pending_events(self) -> bool:
         """True if events are pending until the next `flush_all`."""
         return bool(self._pending_groups)
 

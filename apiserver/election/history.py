@@ -15,7 +15,7 @@ that of the step down, even if the candidate could report it only later.
 The Lease object of an election is in kube-system, as in Kubernetes (services/leases.py). It is kept without a holder after the
 end of a term, and counts the terms. A Lease with this name that was not created for the election is not changed.
 
-**Restore.** After etcd was restored from a backup, `RestoreHandler` ends the terms in the backup, because their leaders have
+**Restore.** After etcd was restored from a backup, `BackupTermsEnder` ends the terms in the backup, because their leaders have
 state of the lost history. It does not end later terms. The first server that notices the restore adds an ID to the restore
 note, a key in etcd. The revision of the note separates the two kinds of terms:
 
@@ -341,7 +341,7 @@ def _merge_write(key: str, found: KeyValue | None, term: Term) -> Write | None:
     return Write(key, merged.SerializeToString(), found.mod_revision if found else 0)
 
 
-class RestoreHandler:
+class BackupTermsEnder:
     """Ends the terms of a backup after a restore of etcd."""
 
     def __init__(self, storage: Storage, committer: Committer, cacher: Cacher, clock: Clock, rng: random.Random) -> None:

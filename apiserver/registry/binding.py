@@ -7,7 +7,7 @@ on the key of the election.
     Guarantee                                        Mechanism
     a pod is bound at most once                      the compare on its revision, and the check that nodeName is empty
     a former leader cannot bind                      the guard
-    a leader cannot bind pods of other schedulers    the scheduler names of its term (apiserver.registry.fencing.HeldTerm)
+    a leader cannot bind pods of other schedulers    the scheduler names of its term (apiserver.registry.fencing.FencedTerm)
 
 The annotation FENCE_ANNOTATION of a bound pod contains the term, so that checkers can verify the binding later.
 """

@@ -3,7 +3,7 @@
     gRPC call ------------> handlers ---,
                                         +--> CallRunner: impersonation, pacing, fences, warnings --> Method.call
     Exchange stream --> parts --> call -'
-                          <-- results, those of at most PART bytes first
+                          <-- results, those of at most PART_SIZE bytes first
 
 A gRPC call costs the server 0.7 ms, nearly all of it in gRPC and TLS. A call in an Exchange (proto/pinnace/api/calls.proto)
 costs less. Each has its own task, user, deadline and cancellation, and passes the same gates as any other call. Large results
@@ -241,7 +241,7 @@ class _Exchange:
         self._incomplete_bytes = 0
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._small: deque[_PendingResult] = deque()
-        """The results of at most PART bytes that wait."""
+        """The results of at most PART_SIZE bytes that wait."""
         self._large: deque[_PendingResult] = deque()
         """The larger ones that are not sent completely. Their parts take turns."""
         self._deadlines: dict[int, float] = {}

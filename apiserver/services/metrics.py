@@ -112,7 +112,7 @@ class Totals(Collector):
         self._read: dict[tuple[str, ...], Callable[[], float]] = {}
         REGISTRY.register(self)
 
-    def register_gauges(self, *labels: str, read: Callable[[], float]) -> None:
+    def register_reader(self, *labels: str, read: Callable[[], float]) -> None:
         self._read[labels] = read
 
     def collect(self) -> Iterable[Metric]:
@@ -251,12 +251,12 @@ class WebhookMeter:
         WEBHOOK_REQUESTS.labels(name, kind, operation, str(code), shown).inc()
 
 
-def register_gauges(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: EventRetention) -> None:
+def register_readers(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: EventRetention) -> None:
     """Register the values that are read at each scrape, so that calls need not report them."""
     EVENTS_HELD.set_function(lambda: retention.usage.count)
     EVENTS_BYTES.set_function(lambda: retention.usage.size)
     for reason in retention.dropped:
-        EVENTS_DROPPED.register_gauges(reason, read=partial(retention.dropped.__getitem__, reason))
+        EVENTS_DROPPED.register_reader(reason, read=partial(retention.dropped.__getitem__, reason))
     for level in levels.values():
         _show_level(level)
     for resource in ALL:
@@ -268,9 +268,9 @@ def _show_level(level: PriorityLevel[Seat]) -> None:
     FLOW_SEATS.labels(level.name).set_function(lambda: level.seats_in_use)
     FLOW_EXECUTING.labels(level.name).set_function(lambda: level.calls)
     FLOW_QUEUED.labels(level.name).set_function(lambda: level.waiting)
-    FLOW_DISPATCHED.register_gauges(level.name, read=lambda: level.started_calls)
+    FLOW_DISPATCHED.register_reader(level.name, read=lambda: level.started_calls)
 
 
 def _show_cache(resource: Resource[Any], cache: ResourceCache[Any]) -> None:
     OBJECTS.labels(resource.group, resource.plural).set_function(cache.__len__)
-    WATCH_EVENTS.register_gauges(resource.group, "v1", resource.plural, read=lambda: cache.delivered_events)
+    WATCH_EVENTS.register_reader(resource.group, "v1", resource.plural, read=lambda: cache.delivered_events)

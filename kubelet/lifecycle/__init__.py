@@ -20,7 +20,7 @@ Guarantees:
 Not in this package: what a container does (kubelet.runtime), whether the node has room (kubelet.node), the status message
 (kubelet.status), and anything that blocks.
 
-    plan        the spec, prepared once, and the types: Phase, PodState, Step, actions
+    plan        the spec, prepared once, and the types: PodPhase, PodState, PodStep, actions
     advance     the pod: accept, refuse, adopt; start and stop order, phase, conditions
     container   a container: hooks, probes, restarts with back-off, exit
 

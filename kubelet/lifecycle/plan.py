@@ -193,11 +193,11 @@ def get_template(pod: Pod) -> PodTemplateFacts:
     spec = PodSpec()
     spec.CopyFrom(pod.spec)
     spec.nodeName = ""
-    return _of_bytes(spec.SerializeToString())
+    return _facts_of_bytes(spec.SerializeToString())
 
 
 @lru_cache(maxsize=16384)
-def _of_bytes(encoded: bytes) -> PodTemplateFacts:
+def _facts_of_bytes(encoded: bytes) -> PodTemplateFacts:
     pod = Pod()
     pod.spec.ParseFromString(encoded)
     return PodTemplateFacts(

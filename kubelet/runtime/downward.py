@@ -16,7 +16,7 @@ _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
 
 def field_value(pod: Pod, selector: ObjectFieldSelector, addresses: Addresses, where: str) -> str:
-    """Raises Unsupported."""
+    """Raises UnsupportedPod."""
     path = selector.fieldPath
     if keyed := _KEYED.fullmatch(path):
         result: str = getattr(pod.metadata, keyed[1]).get(keyed[2], "")
@@ -39,7 +39,7 @@ def field_value(pod: Pod, selector: ObjectFieldSelector, addresses: Addresses, w
 
 def resource_value(pod: Pod, container: str, selector: ResourceFieldSelector, where: str) -> str:
     """A limit or request in units of the divisor, rounded up. A missing limit is 0, because a container has no share of the
-    node. `container`: the container if the selector names none. Raises Unsupported.
+    node. `container`: the container if the selector names none. Raises UnsupportedPod.
     """
     named = selector.containerName or container
     containers = (*pod.spec.containers, *pod.spec.initContainers)

@@ -59,7 +59,7 @@ class _Attempt(NamedTuple):
     calls: tuple[CallView, ...] = ()
     """The planned ends of calls."""
     reason: str = ""
-    """The reported end; see Exit."""
+    """The reported end; see ContainerExit."""
 
     def view(self, now: Moment) -> ContainerView:
         if self.ends is not None and now.monotonic >= self.ends.monotonic:
@@ -107,7 +107,7 @@ class FakeRuntime:
         self._pods[pod.metadata.uid] = _PodSandbox(self._parse_behaviour(pod))
 
     def _parse_behaviour(self, pod: Pod) -> PodBehaviour:
-        """Raises Unsupported."""
+        """Raises UnsupportedPod."""
         behaviour = self._stages.behaviour_of(pod, self._default)
         if (declared := annotated_behaviour(pod, behaviour)) is not None:
             return declared
@@ -235,8 +235,8 @@ class PodVolumeManager(Protocol):
         ...
 
     def publish_volumes(self, pod: Pod, now: Moment) -> float:
-        """Start to attach and mount the volumes of the pod. Return the monotonic time of completion. Raises Unsupported; then
-        there is nothing to unpublish. Infinite: unknown; the progress will be reported.
+        """Start to attach and mount the volumes of the pod. Return the monotonic time of completion. Infinite: unknown; the
+        progress will be reported. Raises UnsupportedPod; then there is nothing to unpublish.
         """
         ...
 

@@ -148,7 +148,7 @@ class Runtime(Protocol):
 
     def prepare_pod(self, pod: Pod, addresses: Addresses) -> str | None:
         """Prepare the pod's environment. `addresses` are those that the node has allocated. Return what users must know, for
-        an event. Raises Unsupported; then there is nothing to remove.
+        an event. Raises UnsupportedPod; then there is nothing to remove.
         """
         ...
 

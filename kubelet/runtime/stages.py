@@ -115,7 +115,7 @@ class PodBehaviour:
 
 
 def annotated_behaviour(pod: Pod, default: Behaviour) -> PodBehaviour | None:
-    """The behavior in the annotations of a pod. None: there are none. Raises Unsupported for invalid values."""
+    """The behavior in the annotations of a pod. None: there are none. Raises UnsupportedPod for invalid values."""
     common: dict[str, Any] = {}
     single: dict[str, dict[str, Any]] = {}
     for key, text in pod.metadata.annotations.items():
@@ -134,7 +134,7 @@ def annotated_behaviour(pod: Pod, default: Behaviour) -> PodBehaviour | None:
 
 
 def parse_seconds(annotation: str, text: str) -> float:
-    """Raises Unsupported."""
+    """Raises UnsupportedPod."""
     return _read_number(annotation, text, float, math.inf, "seconds, such as 1.5")
 
 

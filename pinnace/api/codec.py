@@ -508,18 +508,18 @@ def decode_revision(
     new, result = decode_valid_part(resource, data)
     problems = [problem for problem in result if not ignored(problem)]
     if isinstance(resource, CustomResource):
-        _refuse(problems, frozenset())
+        _refuse_new_problems(problems, frozenset())
         return new
     shown, before = decode_valid_part(resource, form)
     known = frozenset(before)
-    _refuse(problems, known)
+    _refuse_new_problems(problems, known)
     _restore(cast(Message, new), cast(Message, old), cast(Message, shown))
     if problems:  # moved values are not matched with their old position
-        _refuse(decode_valid_part(resource, to_dict(new))[1], known)
+        _refuse_new_problems(decode_valid_part(resource, to_dict(new))[1], known)
     return new
 
 
-def _refuse(problems: Iterable[Problem], known: Collection[Problem]) -> None:
+def _refuse_new_problems(problems: Iterable[Problem], known: Collection[Problem]) -> None:
     if added := [problem for problem in problems if problem not in known]:
         raise CodecError(added)
 

@@ -147,7 +147,7 @@ def describe_yaml_error(error: yaml.YAMLError, text: str) -> tuple[int, str]:
     return 1, f"invalid YAML: {error}"
 
 
-def is_text(text: str) -> bool:
+def is_string_unquoted(text: str) -> bool:
     """Return whether an unquoted scalar is interpreted as a string. Numbers of any length are not, because Kubernetes' tools
     interpret them as numbers."""
     return text not in _WORDS and not any(form.fullmatch(_without_underscores(text)) for form in _NUMBERS)

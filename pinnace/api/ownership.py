@@ -384,7 +384,7 @@ def without_server_fields(resource: Resource[Any], form: Mapping[str, Any]) -> d
 def encode_stored(resource: Resource[Any], owners: Ownership, everything: FieldSet) -> bytes:
     """Return the stored form of owners. `everything`: all fields of the object that can have owners."""
     stored = FieldOwners()
-    largest = _largest_updates(owners)
+    largest = _largest_owners(owners)
     for manager, owned in owners.items():
         api_version = manager.api_version or owned.api_version or resource.api_version
         names = renamed_fields(resource, resource.api_version, api_version) or {}
@@ -417,7 +417,7 @@ def _unowned_assigned(resource: Resource[Any], owned: FieldSet) -> int:
     return sum(1 << bit for bit, path in enumerate(candidates.paths) if path not in owned) if candidates else 0
 
 
-def _largest_updates(owners: Ownership) -> set[FieldManager]:
+def _largest_owners(owners: Ownership) -> set[FieldManager]:
     """Return the largest owner of each part: of the object itself, and of the status."""
     largest = dict[str, tuple[int, FieldManager]]()
     for manager, owned in owners.items():

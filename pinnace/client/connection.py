@@ -481,7 +481,7 @@ class Diagnosis:
             self._since = now
         elif self._probe_task is None and now - self._since >= PROBE_AFTER and now - self._probed_at >= PROBE_INTERVAL:
             self._probed_at = now
-            self._probe_task = asyncio.create_task(self._probe_servers())
+            self._probe_task = asyncio.create_task(self._diagnose_servers())
 
     def record_success(self) -> None:
         """Record that a server was reached. Discard all results."""
@@ -498,7 +498,7 @@ class Diagnosis:
             self._probe_task.cancel()
             self._probe_task = None
 
-    async def _probe_servers(self) -> None:
+    async def _diagnose_servers(self) -> None:
         with suppress(OSError):  # the certificates cannot be read; connections use the previous ones
             secure = self._secure() if self._secure is not None else None
             problem = await asyncio.gather(*(probe_server(endpoint, secure) for endpoint in self._endpoints))

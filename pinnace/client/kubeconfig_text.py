@@ -34,7 +34,7 @@ class _KubeconfigDumper(yaml.SafeDumper):
         return True
 
     def text(self, data: str) -> yaml.ScalarNode:
-        style = None if documents.is_text(data) else "'"
+        style = None if documents.is_string_unquoted(data) else "'"
         node: yaml.ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
         return node
 

@@ -91,7 +91,7 @@ class ResourceClient(Generic[T]):
         self._at = at
 
     async def create(self, obj: T, *, dry_run: bool = False) -> T:
-        request = self._object_request("Create", obj, dry_run)
+        request = self._write_request("Create", obj, dry_run)
         return await self._call_for_object("Create", request, retry=False)
 
     async def create_batch(self, objs: Sequence[T]) -> BatchOutcomes:
@@ -280,10 +280,10 @@ class ResourceClient(Generic[T]):
             request.options.resourceVersion = request.options.resourceVersionMatch = ""
 
     async def _update(self, verb: str, obj: T, dry_run: bool) -> T:
-        request = self._object_request("Update", obj, dry_run)
+        request = self._write_request("Update", obj, dry_run)
         return await self._call_for_object(verb, request, retry=_has_resource_version(obj))
 
-    def _object_request(self, verb: str, obj: T, dry_run: bool) -> Any:
+    def _write_request(self, verb: str, obj: T, dry_run: bool) -> Any:
         request: Any = self.resource.request(verb)(object=obj)
         if dry_run:
             request.options.dryRun[:] = _DRY_RUN

@@ -256,7 +256,7 @@ class Cluster:
         """`down` for cleanup: a cancellation does not stop it, but kills processes without grace."""
         await self._to_the_end(self.down())
 
-    async def halt(self) -> None:
+    async def stop_to_the_end(self) -> None:
         """`stop`, with the same behavior."""
         await self._to_the_end(self.stop())
 

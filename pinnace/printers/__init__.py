@@ -1,7 +1,7 @@
 """The tables of `get`: the columns of each resource, as kubectl has them. Pure: an object and a time in, cells out.
 
 The API server uses them for clients that ask for a table. Which columns have integers, numbers or dates is set in
-gateway/tables.py (`_INTEGERS`, `_NUMBERS`, `_DATES`).
+gateway/tables.py (`_INTEGERS`, `_NUMBERS`, `_TYPES`).
 """
 
 from collections.abc import Mapping

@@ -131,12 +131,12 @@ def remove_leftovers(base: Path) -> None:
     runtime."""
     for folder in base.glob(f"{PREFIX}*"):
         with suppress(OSError):
-            if is_abandoned(folder):
+            if has_ended(folder):
                 asyncio.run(kill_pod_containers(sorted((folder / CLUSTER / "pods").glob("kubelet-*"))))
                 shutil.rmtree(folder)
 
 
-def is_abandoned(folder: Path) -> bool:
+def has_ended(folder: Path) -> bool:
     """Return whether the server of this folder has ended. Raises OSError."""
     try:
         lock = os.open(folder / LOCK, os.O_RDWR)

@@ -152,7 +152,7 @@ async def test_kinds_appear_and_survive_while_processes_end(cluster: Cluster, ap
         is_over.set()
         await asyncio.gather(*writers)
         print(f"{len(acknowledged)} creates, codes {dict(outcomes)}")
-        assert len(acknowledged) > 50 and set(outcomes) <= {0, 201, 409, 503, 504}
+        assert len(acknowledged) > 20 and set(outcomes) <= {0, 201, 409, 503, 504}
         for number in range(2):
             page = await api.until(200, "GET", path_of(), gateway=number)
             stored = {item["metadata"]["name"]: item["spec"]["size"] for item in page["items"]}

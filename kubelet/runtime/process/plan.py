@@ -79,7 +79,7 @@ class VariableExpansion:
         self._left = LARGEST
 
     def expand(self, text: str, variables: Mapping[str, str], what: str) -> str:
-        """`what`: describes the text, such as "args[2]". Raises Unsupported."""
+        """`what`: describes the text, such as "args[2]". Raises UnsupportedPod."""
         size = 0
 
         def value(found: re.Match[str]) -> str:
@@ -94,7 +94,7 @@ class VariableExpansion:
         return self.take(_REFERENCE.sub(value, text[:closed]) + text[closed:].replace("$$", "$"), what)
 
     def take(self, value: str, what: str) -> str:
-        """Count a value of another source. Raises Unsupported."""
+        """Count a value of another source. Raises UnsupportedPod."""
         if len(value) > LONGEST:
             raise self._too_long(what)
         self._left -= len(value)
@@ -133,7 +133,7 @@ def container_environment(
     image: ImageProgram | None = None,
 ) -> dict[str, str]:
     """Variables that commands and arguments can refer to. `volumes`: paths by name. `services`: variables of services.
-    `objects`: None if they are not known yet; then their variables are missing. Raises Unsupported and MissingObject.
+    `objects`: None if they are not known yet; then their variables are missing. Raises UnsupportedPod and MissingObject.
     """
     for name, text in services.items():
         expansion.take(f"{name}={text}", "the variables of services (see enableServiceLinks)")
@@ -169,7 +169,7 @@ def _variable_value(
 
 def volume_paths(pod: Pod, folder: Path, objects: Objects | None = None) -> dict[str, str]:
     """The path of each volume of the pod, by name. Volumes of the pod itself are in `folder`. Claims are missing if `objects`
-    is None. Raises Unsupported and MissingObject.
+    is None. Raises UnsupportedPod and MissingObject.
     """
     result = {}
     for volume in pod.spec.volumes:
@@ -206,7 +206,7 @@ def read_only_volumes(pod: Pod) -> frozenset[str]:
 
 
 def make_volumes(pod: Pod, where: Mapping[str, str], objects: Objects | None = None) -> None:
-    """Create missing paths, and check those that must exist. Claims only if `objects` is given. Raises Unsupported,
+    """Create missing paths, and check those that must exist. Claims only if `objects` is given. Raises UnsupportedPod,
     MissingObject and OSError.
     """
     for volume in pod.spec.volumes:
@@ -230,7 +230,7 @@ def link_volumes(
 ) -> list[BindMount]:
     """Create the root directory of a container, with the links. Return the same as mounts. Volumes that are missing in
     `where`, and parts of volumes (subPath) if `variables` is None, are left out: they exist when the container starts.
-    `variables`: those of the container, for subPathExpr. Raises Unsupported and OSError.
+    `variables`: those of the container, for subPathExpr. Raises UnsupportedPod and OSError.
     """
     root.mkdir(parents=True, exist_ok=True)
     mounts = []
@@ -258,7 +258,7 @@ def link_volumes(
 
 
 def _volume_sub_path(container: Container, mount: VolumeMount, variables: Mapping[str, str]) -> str:
-    """Raises Unsupported."""
+    """Raises UnsupportedPod."""
     if not mount.subPathExpr:
         return mount.subPath
     missing = [name for name in _REFERENCE.findall(mount.subPathExpr) if name and name not in variables]
@@ -271,7 +271,7 @@ def _volume_sub_path(container: Container, mount: VolumeMount, variables: Mappin
 
 def make_sub_path(volume: Path, part: str, container: str, name: str) -> Path:
     """A path inside a volume; missing directories are created. Symbolic links inside the volume must not lead out of it: the
-    container could have made them. Raises Unsupported and OSError.
+    container could have made them. Raises UnsupportedPod and OSError.
     """
     wrong = f'failed to prepare subPath for volumeMount "{name}" of container "{container}"'
     pieces = [piece for piece in part.split("/") if piece not in ("", ".")]
@@ -339,7 +339,7 @@ def build_process_plan(
     images: ImageTable = NO_IMAGES,
 ) -> ProcessPlan:
     """`root`: of the container; `where`: the volumes of the pod; `services`: variables of services; `objects`: see
-    `container_environment`. Raises Unsupported and MissingObject.
+    `container_environment`. Raises UnsupportedPod and MissingObject.
     """
     image = images.find_image(container.image)
     command, args = container_command(container, image)

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from pinnace.api.documents import is_text
+from pinnace.api.documents import is_string_unquoted
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _ALSO_BOOLEANS = frozenset("yYnN")
@@ -18,7 +18,7 @@ class _QuotingDumper(_Base):  # type: ignore[misc]  # the C implementation if av
     does not parse as numbers."""
 
     def text(self, text: str) -> yaml.ScalarNode:
-        style = None if is_text(text) and text not in _ALSO_BOOLEANS else "'"
+        style = None if is_string_unquoted(text) and text not in _ALSO_BOOLEANS else "'"
         node: yaml.ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
         return node
 

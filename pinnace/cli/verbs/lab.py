@@ -24,7 +24,7 @@ from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
 from pinnace.runtime import process
-from pinnace.verification.labs.checks import CheckFailed, has_cluster, list_checks
+from pinnace.verification.labs.checks import CheckFailed, list_checks, needs_cluster
 from pinnace.verification.labs.document import (
     LabDocument,
     LabStep,
@@ -214,7 +214,7 @@ def reset(settings: Settings, number: int | None) -> None:
     if state.get("current") == document.number:
         del state["current"]
     _write_state(state)
-    if not has_cluster(document.number):
+    if not needs_cluster(document.number):
         print_result(f"lab {document.number} has no cluster\n")
         return
     try:
@@ -264,7 +264,7 @@ def _run_checks(
     async def without_client() -> None:
         await ask(cast(Client, None))
 
-    if not has_cluster(document.number):
+    if not needs_cluster(document.number):
         process.run_command(without_client())
         return
     cluster = _checked_cluster(settings, document)

@@ -335,7 +335,7 @@ async def _stop_cluster(settings: Settings, cluster: Cluster, steps: Steps) -> F
     try:
         result = cluster.reloaded()
         stopped, ran = result.state.stopped, len(result.ended()) < len(result.state.processes)
-        await result.halt()
+        await result.stop_to_the_end()
     except NoCluster:
         if not await processes.end_processes(folder):
             return None

@@ -32,7 +32,7 @@ def list_checks(number: int) -> Mapping[str, Check]:
     return result
 
 
-def has_cluster(number: int) -> bool:
+def needs_cluster(number: int) -> bool:
     """Return whether the checks of a lab read a cluster."""
     return bool(getattr(_find_module(number), "CLUSTER", True))
 

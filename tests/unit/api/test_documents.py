@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pinnace.api import documents
-from pinnace.api.documents import MAX_DEPTH, MAX_NODES, MAX_SIZE, DocumentError, is_text, line_of, parse
+from pinnace.api.documents import MAX_DEPTH, MAX_NODES, MAX_SIZE, DocumentError, is_string_unquoted, line_of, parse
 
 
 @pytest.fixture(params=["CSafeLoader", "SafeLoader"], autouse=True)
@@ -223,10 +223,10 @@ def test_merge_keys_add_missing_fields() -> None:
 def test_numbers_follow_go_yaml(text: str, value: float) -> None:
     (document,) = parse(f"a: {text}\nb: '{text}'\n")
     assert document.data == {"a": value, "b": text}
-    assert not is_text(text)
+    assert not is_string_unquoted(text)
 
 
 @pytest.mark.parametrize("text", ["_1", "1_a", "0b12", "a_b", "-_", "1.2.3"])
 def test_text_that_looks_like_a_number_stays_text(text: str) -> None:
     (document,) = parse(f"a: {text}\n")
-    assert document.data == {"a": text} and is_text(text)
+    assert document.data == {"a": text} and is_string_unquoted(text)

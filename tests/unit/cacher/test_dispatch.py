@@ -231,11 +231,11 @@ async def test_after_a_burst_the_rest_comes_in_one_response_when_it_is_over() ->
     assert len(await told(watcher)) == BURST
     for number, name in enumerate("abc"):
         happen(dispatcher, [name], 9 + number)
-        assert dispatcher.holding
+        assert dispatcher.has_pending_events
         assert not watcher.waiting
     await clock.advance(BATCH_DELAY)
     dispatcher.flush_all()
-    assert not dispatcher.holding
+    assert not dispatcher.has_pending_events
     assert await told(watcher) == [("ADDED", name) for name in "abc"]
     assert watcher.delivered == 11
 
@@ -246,15 +246,15 @@ async def test_bursts_that_go_on_come_once_in_a_while_and_then_everything_at_onc
     burst(dispatcher)
     for _ in range(3):
         burst(dispatcher)
-        assert dispatcher.holding
+        assert dispatcher.has_pending_events
         await clock.advance(BATCH_DELAY)
         dispatcher.flush_all()
     assert len(await told(watcher)) == 4 * BURST
     happen(dispatcher, "a")
-    assert dispatcher.holding
+    assert dispatcher.has_pending_events
     await clock.advance(2 * BATCH_DELAY)
     happen(dispatcher, "b", 10)
-    assert not dispatcher.holding
+    assert not dispatcher.has_pending_events
     assert await told(watcher) == [("ADDED", "a"), ("ADDED", "b")]
 
 

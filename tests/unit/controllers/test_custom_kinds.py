@@ -31,10 +31,10 @@ class Kinds:
         self.custom = CustomInformers(cast(Any, informers))
         self.custom.add_handler(self)
 
-    def open_kind(self, resource: CustomResource) -> None:
+    def handle_added_kind(self, resource: CustomResource) -> None:
         self.log.append(f"+{resource.api_version.rpartition('/')[2]}")
 
-    def close_kind(self, resource: CustomResource, objects: Iterable[Any]) -> None:
+    def handle_removed_kind(self, resource: CustomResource, objects: Iterable[Any]) -> None:
         self.log.append(f"-{resource.api_version.rpartition('/')[2]}")
 
     def change(self, definition: CustomResourceDefinition, kind: Any = MODIFIED) -> None:

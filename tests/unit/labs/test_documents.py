@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.verification.labs.checks import has_cluster, list_checks
+from pinnace.verification.labs.checks import list_checks, needs_cluster
 from pinnace.verification.labs.document import LabDocument, list_lab_texts, read_document, read_passage, strip_markup
 
 DOCUMENTS = [read_document(path) for path in list_lab_texts().values()]
@@ -19,7 +19,7 @@ def test_each_lab_follows_the_format(document: LabDocument) -> None:
     assert document.predictions
     assert [step.id for step in document.steps] == list(list_checks(document.number)), "each step has a check, in order"
     assert all(step.hints for step in document.steps)
-    assert (f"pinnace up --detach --data-dir lab-{document.number} " in document.up) == has_cluster(document.number)
+    assert (f"pinnace up --detach --data-dir lab-{document.number} " in document.up) == needs_cluster(document.number)
     assert f"({document.path.name})" in document.path.with_name("README.md").read_text()
     assert f"$ pinnace lab check {document.number}\n" in document.path.read_text()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.cluster.folder import SEGMENT
-from pinnace.testing.server import LOCK, UNLOCKED_AGE, free_preallocated, is_abandoned, remove_leftovers
+from pinnace.testing.server import LOCK, UNLOCKED_AGE, free_preallocated, has_ended, remove_leftovers
 
 
 def lock(folder: Path) -> int:
@@ -34,7 +34,7 @@ def test_folder_without_lock_is_abandoned_when_it_is_old(tmp_path: Path, age: fl
     folder.mkdir()
     made = folder.stat().st_mtime - age
     os.utime(folder, (made, made))
-    assert is_abandoned(folder) == abandoned
+    assert has_ended(folder) == abandoned
 
 
 def test_foreign_files_beside_clusters_stay(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from pinnace.api.json_codec import JsonCache
 from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
-from pinnace.api.ownership import decode_shown, encode_shown
+from pinnace.api.ownership import decode_shown
 from pinnace.api.resources import Resource
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, GetRequest, ListRequest, PatchRequest
 from pinnace.api.wire import field
@@ -226,7 +226,7 @@ class ObjectHandlers:
                 result = tables.partial_metadata(obj, form.version)
             return respond_document(result, form, code)
         if form.media_type == PROTOBUF:
-            shown = encode_shown(resource.resource, data)
+            shown = self._cache.protobuf(resource.resource, data)
             return Response(code, envelope(resource.api_version, resource.kind, shown), PROTOBUF)
         text = self._cache.typed_json(resource.resource, data)
         if form.media_type == YAML:
@@ -268,7 +268,7 @@ class ObjectHandlers:
 
     async def _protobuf_list(self, resource: Resource[Any], encoded_meta: bytes, items: Iterable[bytes]) -> bytes:
         parts = [field(1, encoded_meta)]
-        async for group, _ in group_chunks((field(2, encode_shown(resource, item)) for item in items), self._turns):
+        async for group, _ in group_chunks((field(2, self._cache.protobuf(resource, item)) for item in items), self._turns):
             parts += group
         return b"".join(parts)
 

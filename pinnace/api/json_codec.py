@@ -22,10 +22,11 @@ from pinnace.api.codec import EMBEDDED, INLINED, OWNERSHIP, SHOWN_WHEN_ZERO, map
 from pinnace.api.customobjects import dump_canonical
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
-from pinnace.api.ownership import show_owners, take_owners
+from pinnace.api.ownership import encode_shown, show_owners, take_owners
 from pinnace.api.parts import SHARED_PARTS, PartCache, encode_without
 from pinnace.api.resources import ALL, CustomResource, Resource
 from pinnace.api.scalars import SCALARS, write_primitive
+from pinnace.api.wire import has_ownership
 
 MAX_CACHED = 8 << 20
 """Maximum bytes of the cached parts of objects, with their JSON."""
@@ -199,27 +200,35 @@ def with_type(api_version: str, kind: str, body: bytes) -> bytes:
 
 
 class JsonCache:
-    """A cache of JSON by protobuf bytes, limited to `limit` bytes in total. Evicts the least recently used entries."""
+    """A cache of the forms that clients see, by the stored bytes: JSON, and protobuf with owners. Limited to `limit` bytes in
+    total. Evicts the least recently used entries."""
 
     def __init__(self, limit: int = 64 << 20) -> None:
         self._limit = limit
         self.size = 0
         """The current size in bytes."""
-        self._known: OrderedDict[tuple[type | CustomResource, bytes], bytes] = OrderedDict()
+        self._known: OrderedDict[tuple[type | CustomResource, bytes, bool], bytes] = OrderedDict()
 
     def json(self, resource: Resource[Any], data: bytes) -> bytes:
         """Return the JSON of an encoded object: of a built-in kind without apiVersion and kind, of a custom kind with them.
         Raises DecodeError if the bytes are malformed."""
-        key = (resource if isinstance(resource, CustomResource) else resource.message, data)
+        return self._find_or_encode(resource, data, is_json=True)
+
+    def protobuf(self, resource: Resource[Any], data: bytes) -> bytes:
+        """Return an encoded object with its owners shown. Raises DecodeError."""
+        return self._find_or_encode(resource, data, is_json=False) if has_ownership(data) else data
+
+    def _find_or_encode(self, resource: Resource[Any], data: bytes, *, is_json: bool) -> bytes:
+        key = (resource if isinstance(resource, CustomResource) else resource.message, data, is_json)
         result = self._known.get(key)
         if result is not None:
             self._known.move_to_end(key)
             return result
-        result = self._encode(resource, data)
+        result = self._encode(resource, data) if is_json else encode_shown(resource, data)
         self._known[key] = result
         self.size += len(data) + len(result)
         while self.size > self._limit and self._known:
-            (_, old), text = self._known.popitem(last=False)
+            (_, old, _), text = self._known.popitem(last=False)
             self.size -= len(old) + len(text)
         return result
 

@@ -24,7 +24,8 @@ from pinnace.apiserver.auth.authentication import RequestAuthenticator
 from pinnace.apiserver.cacher.reflector import Reflector
 from pinnace.apiserver.cacher.watcher import CacheWatcher
 from pinnace.apiserver.registry import mutation
-from pinnace.apiserver.registry.store import ObjectCreator, Store
+from pinnace.apiserver.registry.creation import ObjectCreator
+from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.services import methods
 from pinnace.apiserver.services.methods import Method
 from pinnace.apiserver.storage.committer import Committer

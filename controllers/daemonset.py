@@ -70,7 +70,7 @@ class Basis(NamedTuple):
 
 @dataclass(slots=True)
 class DaemonSetState:
-    """The views of a daemon set's nodes, and what has changed since they were computed."""
+    """The state of a daemon set on each node, and the nodes to evaluate again."""
 
     basis: Basis | None = None
     placement: DaemonPlacement | None = None

@@ -14,7 +14,7 @@ Unix time.
 
 Guarantees: no two pods of an ordinal exist, because their names are equal; the claims of a pod exist before the pod; a claim
 that is to be deleted with its pod names the pod as its owner before the pod is deleted. All of them hold if the controller is
-stopped between any two writes, because a sync only depends on what is stored.
+stopped between any two writes, because a sync depends on stored objects only.
 
 Kubernetes 1.36 drops maxUnavailable unless the feature gate MaxUnavailableStatefulSet is set.
 

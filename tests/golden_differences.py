@@ -58,5 +58,3 @@ _KINDS_GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
 KINDS_ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
     name: (paths, reason) for reason, requests in _KINDS_GROUPS for name, paths in requests.items()
 }
-UNSERVED: Mapping[str, str] = {}
-"""The beginnings of the names of requests about what is not served yet, with the reasons."""

@@ -2,8 +2,8 @@
 
 `KillableCluster` is an API server in memory, with the informers of one controller. Each write is a point with a name, such as
 "create pods web-0". `run_killed_everywhere` runs a scenario once without a kill, and then again for each of its points, killed
-before and after the write: after a kill, the others work on without a controller, and then a new one continues with what is
-stored, as a new leader does.
+before and after the write. After a kill, the other parts work without a controller, and then a new controller continues with
+the stored objects, as a new leader does.
 
     points = await run_killed_everywhere(scenario, StatefulSetController)
     assert points["create pods web-0"] == 2        # killed before it, and after it

@@ -111,7 +111,7 @@ class ConvertedObjectService(CustomObjectService):
         return b"".join((field(1, page.metadata.SerializeToString()), *(field(2, obj.SerializeToString()) for obj in items)))
 
     async def watch(self, request: WatchRequest, context: Context) -> AsyncIterator[bytes]:
-        async with aclosing(super().watch(request, context)) as responses:  # type: ignore[type-var]
+        async with aclosing(super().watch(request, context)) as responses:  # type: ignore[type-var]  # an async generator, declared as an iterator
             async for data in responses:
                 response = CustomObjectWatchResponse.FromString(data)
                 objs = await self._form.serve([event.object for event in response.events])

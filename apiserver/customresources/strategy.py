@@ -34,7 +34,7 @@ class CustomObjectStrategy(Strategy[CustomObject]):
         self._violations: RecentResults[tuple[list[Violation], list[Violation]]] = RecentResults()
 
     @property
-    def is_cold(self) -> bool:  # type: ignore[override]
+    def is_cold(self) -> bool:
         """Rules are compiled once."""
         return "_rules" not in self.__dict__
 

@@ -75,8 +75,6 @@ class Strategy(Generic[T]):
     """Whether deletes have a grace period. If it is 0, the response contains the end of the object nevertheless."""
     is_slow = False
     """Whether defaults and violations of large objects take long, so that the store computes them in a thread (`warm`)."""
-    is_cold = False
-    """Whether the next validation takes long, whatever the size of the object."""
     can_be_disrupted = False
     """Whether a delete may contain a disruption (`DeleteRequest.disruption`)."""
 
@@ -108,6 +106,11 @@ class Strategy(Generic[T]):
     def prepare_create(self, obj: T) -> None:
         """Set defaults, and clear the fields that a client may not set (status)."""
         self.set_defaults(obj)
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether the next validation takes long, whatever the size of the object."""
+        return False
 
     def finish_create(self, obj: T) -> Iterable[str]:
         """Make the last changes to a new object that is valid and admitted, and return its warnings. Called once for each

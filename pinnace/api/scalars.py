@@ -154,7 +154,7 @@ def _read_json(message: JSONSchemaProps | RawExtension, value: object) -> None:
 
 
 def _write_json(message: JSONSchemaProps | RawExtension) -> Any:
-    """Return an empty object for what is no JSON object, which the server never stores."""
+    """Return an empty object for a value that is not a JSON object. The server does not store such values."""
     try:
         value = json.loads(message.raw)
     except (ValueError, RecursionError):

@@ -25,7 +25,7 @@ CHECK = 350_000
 """Cost of a question to the authorizer."""
 MAX_FORMAT_REGEX, MAX_FORMAT = 128, 64
 _NOWHERE = Type("nowhere")
-"""The place of what is no part of the object, e.g. the result of a function."""
+"""The path of values outside of the object, such as results of functions."""
 _COMPARISONS = frozenset(
     f"{word}_{kind}" for word in ("less", "less_equals", "greater", "greater_equals") for kind in ("string", "bytes")
 ) | {"equals", "not_equals"}

@@ -77,11 +77,9 @@ class BackupError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class BackupSummary:
-    """`size` in bytes. `created` in Unix seconds."""
+    """`size` in bytes. `etcd`: its version."""
 
-    path: Path
     size: int
-    created: float
     etcd: str
 
 
@@ -98,7 +96,7 @@ def write_backup(state: ClusterState, path: Path) -> BackupSummary:
             target.flush()
             os.fsync(target.fileno())
             draft.rename(path)
-            return BackupSummary(path, path.stat().st_size, time.time(), version)
+            return BackupSummary(path.stat().st_size, version)
     except OSError as error:
         raise BackupError(f"{path} cannot be written: {error.strerror or error}", hint="name another file") from error
 

@@ -166,7 +166,7 @@ def stored_key(out: Path, name: str) -> str:
 
 
 def provenance(study: Study, traces: dict[str, Trace]) -> dict[str, Any]:
-    """Return what is needed to repeat the study."""
+    """Return the provenance: the data that one needs to repeat the study."""
     return {
         "study": study.name,
         "version": build_version(),

@@ -171,7 +171,7 @@ def _plots(study: Study, results: Results, out: Path) -> dict[str, str]:
     """Return SVG documents by name."""
     try:
         import matplotlib  # type: ignore[import-not-found, unused-ignore]  # the extra `study`
-        from matplotlib.figure import Figure  # type: ignore[import-not-found, unused-ignore]
+        from matplotlib.figure import Figure  # type: ignore[import-not-found, unused-ignore]  # as above
     except ImportError:
         return {}
     style: Any = {"svg.hashsalt": "pinnace", "svg.fonttype": "none", "path.simplify": True}

@@ -89,11 +89,6 @@ class Machine:
         for source, target in ((self, other), (other, self)):
             ip("-n", source.namespace, "route", "delete", "blackhole", f"{target.address}/32")
 
-    def shape(self, *rule: str) -> None:
-        """Delay or lose packets that leave the machine, such as "delay 20ms loss 1%"."""
-        command = ["ip", "netns", "exec", self.namespace, "tc", "qdisc", "replace", "dev", "eth0", "root", "netem", *rule]
-        subprocess.run(command, check=True, capture_output=True, timeout=10)
-
 
 @dataclass
 class Site:

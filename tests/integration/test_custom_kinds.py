@@ -32,7 +32,7 @@ class Api:
     def __init__(self, session: ClientSession, addresses: list[str]) -> None:
         self.session, self.addresses = session, addresses
 
-    async def ask(self, method: str, path: str, body: Any = None, gateway: int = 0) -> tuple[int, Any]:
+    async def request(self, method: str, path: str, body: Any = None, gateway: int = 0) -> tuple[int, Any]:
         """Call a gateway. The code is 0 if it does not answer; then the second value is the error."""
         try:
             async with self.session.request(method, f"https://{self.addresses[gateway]}{path}", json=body) as response:
@@ -44,7 +44,7 @@ class Api:
     async def until(self, code: int, method: str, path: str, body: Any = None, gateway: int = 0) -> Any:
         """Repeat a call until it has this code."""
         deadline = time.monotonic() + WITHIN
-        while (answer := await self.ask(method, path, body, gateway))[0] != code:
+        while (answer := await self.request(method, path, body, gateway))[0] != code:
             assert time.monotonic() < deadline, f"{method} {path} of gateway {gateway}: {answer}"
             await asyncio.sleep(0.05)
         return answer[1]
@@ -56,7 +56,7 @@ class Api:
             with suppress(ClientError, TimeoutError, ConnectionError):
                 url = f"https://{self.addresses[gateway]}{path}"
                 if not version:
-                    code, page = await self.ask("GET", path, gateway=gateway)
+                    code, page = await self.request("GET", path, gateway=gateway)
                     if code != 200:
                         await asyncio.sleep(0.05)
                         continue
@@ -118,7 +118,7 @@ async def test_kinds_appear_and_survive_while_processes_end(cluster: Cluster, ap
             await asyncio.wait_for(began.wait(), WITHIN)
         started = time.monotonic()
         definition = make_definition(make_version(subresources={"status": {}}))
-        assert (await api.ask("POST", DEFINITIONS, definition))[0] == 201
+        assert (await api.request("POST", DEFINITIONS, definition))[0] == 201
         for number in range(2):
             await api.until(200, "GET", path_of(), gateway=number)
         print(f"served by both gateways after {time.monotonic() - started:.2f} s")
@@ -135,7 +135,7 @@ async def test_kinds_appear_and_survive_while_processes_end(cluster: Cluster, ap
             count = 0
             while not is_over.is_set():
                 name, count = f"w{number}-{count}", count + 1
-                code, _ = await api.ask("POST", path_of(), widget(name, spec={"size": count}), gateway=count % 2)
+                code, _ = await api.request("POST", path_of(), widget(name, spec={"size": count}), gateway=count % 2)
                 outcomes[code] += 1
                 if code == 201:
                     acknowledged[name] = count
@@ -149,10 +149,13 @@ async def test_kinds_appear_and_survive_while_processes_end(cluster: Cluster, ap
             print(f"{name} restarted in {time.monotonic() - began_restart:.1f} s, {dict(outcomes)}")
             for number in range(2):
                 await api.until(200, "GET", path_of(), gateway=number)
+            before = len(acknowledged)
+            while len(acknowledged) == before:  # noqa: ASYNC110 (the writers are other tasks)
+                await asyncio.sleep(0.05)
         is_over.set()
         await asyncio.gather(*writers)
         print(f"{len(acknowledged)} creates, codes {dict(outcomes)}")
-        assert len(acknowledged) > 20 and set(outcomes) <= {0, 201, 409, 503, 504}
+        assert set(outcomes) <= {0, 201, 409, 503, 504}
         for number in range(2):
             page = await api.until(200, "GET", path_of(), gateway=number)
             stored = {item["metadata"]["name"]: item["spec"]["size"] for item in page["items"]}

@@ -23,8 +23,6 @@ from tests.integration.machines import COMPONENTS, Site, can_make_namespaces, ma
 
 CUTS = int(os.environ.get("PINNACE_CUTS", "0"))
 """How often a machine is cut off. 0: the tests are skipped; `make soak` runs them."""
-NETEM = os.environ.get("PINNACE_NETEM", "").split()
-"""Delay and loss of all links, such as "delay 20ms loss 1%"."""
 PATIENCE = 90.0
 GAP = float(os.environ.get("PINNACE_GAP", "10"))
 """Seconds from a cut to the next bind of a later pod that fail the test. On a quiet machine: docs/several-machines.md."""
@@ -38,8 +36,6 @@ pytestmark = [
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     with make_site(tmp_path) as site:
-        for machine in site.machines if NETEM else ():
-            machine.shape(*NETEM)
         for component in COMPONENTS:
             for machine in site.machines:
                 machine.start(component)

@@ -122,7 +122,7 @@ class HorizontalPodAutoscalerStrategy(StatusStrategy[HorizontalPodAutoscaler]):
 
 
 def _set_rules(rules: HPAScalingRules, default: HPAScalingRules) -> None:
-    """Set what is missing. The default window of scaleDown is an option of the controllers."""
+    """Set the defaults. The stabilization window of scaleDown has none: it is an option of the controllers."""
     if not rules.HasField("selectPolicy"):
         rules.selectPolicy = default.selectPolicy
     if not rules.policies:

@@ -54,7 +54,11 @@ def test_certificate_that_ends_while_its_connection_lives_counts_no_longer() -> 
     assert refusal_of(authenticator, pem) == (Code.UNAUTHENTICATED, "CertificateExpired")
 
 
-@pytest.mark.parametrize("pem", [b"", b"nonsense", shown(Subject("system:node:x", ("system:nodes",), ("no such pattern",)))])
+@pytest.mark.parametrize(
+    "pem",
+    [b"", b"nonsense", shown(Subject("system:node:x", ("system:nodes",), ("no such pattern",)))],
+    ids=["empty", "no certificate", "invalid node names"],  # workers of pytest-xdist must collect the same names
+)
 def test_certificate_without_a_user_is_refused(pem: bytes) -> None:
     assert refusal_of(at(NOW), pem) == (Code.UNAUTHENTICATED, "BadCertificate")
 

@@ -224,7 +224,7 @@ def _kills(seed: int) -> Iterator[bool]:
 
 
 @pytest.mark.parametrize("policy", ["Allow", "Forbid", "Replace"])
-async def test_no_time_has_two_jobs_whenever_the_leader_is_killed(policy: str) -> None:
+async def test_time_has_one_job_wherever_the_leader_is_killed(policy: str) -> None:
     """Jobs finish at once and are deleted at once (history limit 0), which frees their names. At least 100 kills, at
     each point some, and each minute has one job."""
     points = (

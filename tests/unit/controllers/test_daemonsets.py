@@ -329,7 +329,7 @@ def _kills(seed: int) -> Iterator[bool]:
         yield chance.random() < 0.1
 
 
-async def test_no_node_has_two_pods_whenever_the_leader_is_killed() -> None:
+async def test_node_has_one_pod_wherever_the_leader_is_killed() -> None:
     """A rollout and a rollback with at least 100 kills, at each point some."""
     points = [f"{when} {what}" for what in ("create pods", "delete pods", "status daemonsets") for when in ("before", "after")]
     points += ["before create controllerrevisions", "after create controllerrevisions", "after update controllerrevisions"]

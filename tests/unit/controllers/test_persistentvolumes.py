@@ -148,10 +148,10 @@ class World:
         obj.metadata.resourceVersion = str(self._revision)
         old = self.stores[resource].get(store_key(obj))
         self.stores[resource][store_key(obj)] = obj
-        self._tell(resource, Delta(MODIFIED if old is not None else ADDED, obj, old))
+        self._deliver(resource, Delta(MODIFIED if old is not None else ADDED, obj, old))
         return obj
 
-    def _tell(self, resource: Resource[Any], delta: Any) -> None:
+    def _deliver(self, resource: Resource[Any], delta: Any) -> None:
         for handler in self._handlers[resource]:
             handler([delta])
 
@@ -161,7 +161,7 @@ class World:
     def delete(self, resource: Resource[Any], key: str) -> None:
         old = self.stores[resource].pop(key)
         self._revision += 1
-        self._tell(resource, Delta(DELETED, old, old))
+        self._deliver(resource, Delta(DELETED, old, old))
 
     async def settle(self, rounds: int = 6) -> None:
         """Sync all keys until nothing changes."""

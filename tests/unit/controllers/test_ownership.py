@@ -81,7 +81,7 @@ async def test_owner_reference_to_another_namespace_is_ignored() -> None:
     shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=lambda resource: None))
     expectations: Any = None  # the claim writes nothing
     claimer: ControllerRefManager[Pod] = ControllerRefManager(shared, REPLICA_SETS, PODS, expectations)
-    assert named(await claimer.claim("default/web", WEB, SELECTOR)) == ["own"]
+    assert named(await claimer.claim_objects("default/web", WEB, SELECTOR)) == ["own"]
 
 
 class Cluster:
@@ -157,4 +157,4 @@ async def test_job_adopts_ended_pods() -> None:
     cluster = Cluster(job, [make_pod("a").label("app", "web").phase("Succeeded").build()])
     expectations: Any = SimpleNamespace(wrote=lambda *_: None)
     claimer: ControllerRefManager[Pod] = ControllerRefManager(cluster.shared, JOBS, PODS, expectations)
-    assert named(await claimer.claim("default/web", job, SELECTOR)) == ["a"]
+    assert named(await claimer.claim_objects("default/web", job, SELECTOR)) == ["a"]

@@ -83,8 +83,8 @@ class World:
         for handlers in self._handlers.values():
             handlers.clear()
         users = ClaimUsers()
-        users.follow([Delta(ADDED, pod, None) for pod in self.stores[PODS].values()])
-        self._handlers[PODS].append(users.follow)
+        users.apply_deltas([Delta(ADDED, pod, None) for pod in self.stores[PODS].values()])
+        self._handlers[PODS].append(users.apply_deltas)
         informers: Any = SimpleNamespace(
             store=self.stores.__getitem__, index=self._index, claim_users=users, add_handler=self._add_handler
         )

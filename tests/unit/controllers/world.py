@@ -66,12 +66,12 @@ class World:
 
     def _labelled(self, resource: Resource[Any], only: Callable[[Any], bool] = select_all) -> LabelIndex[Any]:
         labelled = LabelIndex(only, self.of(resource).values())
-        self._follow(resource, labelled.follow)
+        self._follow(resource, labelled.apply_deltas)
         return labelled
 
     def _selecting(self, resource: Resource[Any], selector_of: Callable[[Any], LabelSelector]) -> SelectorIndex[Any]:
         selecting = SelectorIndex(selector_of, self.of(resource).values())
-        self._follow(resource, selecting.follow)
+        self._follow(resource, selecting.apply_deltas)
         return selecting
 
     async def _wait_for(self, *args: Any) -> None:

@@ -16,8 +16,8 @@ requires `gpu` 1. `gpu_models` lists the acceptable models, separated by "|". `a
 duration the task does not end. Tasks with the same `group` count as replicas of one service.
 
 `inflate_demand` makes tasks for a demand of N percent of the cluster's capacity: all tasks in random order, then tasks that are
-drawn with replacement; or fewer tasks, if the trace has more. Its tasks arrive one after the other and do not end. The nodes are in
-random order, too, because a policy may prefer the first of equal nodes.
+drawn with replacement; or fewer tasks, if the trace has more. Its tasks arrive one after the other and do not end. The nodes
+are in random order, too, because a policy may prefer the first of equal nodes.
 Source: Q. Weng et al., Beware of Fragmentation (USENIX ATC 2023), section 6.
 """
 

@@ -165,7 +165,7 @@ class World:
 
     async def settle(self, rounds: int = 6) -> None:
         """Sync all keys until nothing changes."""
-        self.controller._expectations = self.protection_expectations = SimpleNamespace(met=_met, wrote=_wrote)  # type: ignore[assignment]
+        self.controller._expectations = self.protection_expectations = SimpleNamespace(wait_until_met=_met, expect_version=_wrote)  # type: ignore[assignment]
         for _ in range(rounds):
             before = self._revision
             for controller in (self.controller, self.protection):

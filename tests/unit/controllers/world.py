@@ -43,7 +43,7 @@ class World:
         self._followers.clear()
         informers = SimpleNamespace(
             store=self.of, index=self._index, labelled=self._labelled, selecting=self._selecting, wait_for=self._wait_for,
-            facts=PodPropertiesCache(),
+            pod_properties=PodPropertiesCache(),
         )  # fmt: skip
         client = SimpleNamespace(of=lambda resource: FakeClient(self, resource), pods=FakeClient(self, PODS))
         clock = SimpleNamespace(time=lambda: self.now, monotonic=lambda: self.now)

@@ -75,8 +75,9 @@ def find_listeners(address: str, port: int) -> set[int]:
     """Return the processes of this machine that listen at the address, by /proc."""
     octets = [int(part) for part in reversed(address.split("."))]
     local = f"{''.join(f'{octet:02X}' for octet in octets)}:{port:04X}"
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
-    sockets = {f"socket:[{line[9]}]" for line in lines if line[1] == local and line[3] == "0A"}
+    locals_ = (local, f"0000000000000000FFFF0000{local}")  # IPv6 sockets have the mapped address
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()]
+    sockets = {f"socket:[{line[9]}]" for line in lines if line[1] in locals_ and line[3] == "0A"}
     found = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         try:

@@ -2,25 +2,28 @@
 
 import json
 import os
+import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import urllib.request
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from pinnace.api.core_v1_pb2 import Secret
+from pinnace.api.core_v1_pb2 import Node, Secret
 from pinnace.api.resources import SECRETS
 from pinnace.client.client import Client
 from pinnace.client.config import load_config
 from pinnace.client.connection import Connection
+from pinnace.cluster.certificates import create_certificates
 from pinnace.cluster.joining import token_secret
 from pinnace.pki.bootstrap import BootstrapToken, certificate_pin
 from tests.conftest import EtcdServer, dying_with_us, free_port, wipe
 from tests.integration.conftest import Start
-from tests.integration.test_kubelet import eventually
+from tests.integration.test_kubelet import eventually, until
 
 TIMEOUT = 40.0
 
@@ -38,9 +41,9 @@ class Site:
     def pin(self) -> str:
         return certificate_pin((self.pki / "ca.crt").read_bytes())
 
-    def run(self, *arguments: str, code: int = 0, kubeconfig: str = "admin.conf") -> str:
+    def run(self, *arguments: str, code: int = 0) -> str:
         """Run a command of pinnace, and return what it prints; of one that fails, its errors."""
-        environment = os.environ | {"KUBECONFIG": str(self.pki / kubeconfig), "NO_COLOR": "1", "COLUMNS": "200"}
+        environment = os.environ | {"KUBECONFIG": str(self.pki / "admin.conf"), "NO_COLOR": "1", "COLUMNS": "200"}
         done = subprocess.run(
             [sys.executable, "-m", "pinnace.cli.entry", *arguments],
             cwd=self.folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False,
@@ -56,29 +59,34 @@ class Site:
         await self.client.of(SECRETS).create(secret)
 
 
+def start_signer(pki: Path, address: str, log: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "pinnace.cli.entry", "signer", str(pki), "--listen", address]
+    with log.open("wb") as file:
+        return subprocess.Popen(dying_with_us(command), stdout=file, stderr=file)
+
+
 @pytest.fixture
 async def site(etcd: EtcdServer, start: Start, tmp_path: Path) -> AsyncIterator[Site]:
     await wipe(etcd.endpoint)
     pki, machine = tmp_path / "pki", tmp_path / "delta"
     machine.mkdir()
     address = f"127.0.0.1:{free_port()}"
-    create = [sys.executable, "-m", "pinnace.cli.entry", "pki", str(pki), "--server", address, "--fleet", "alpha=alpha-*"]
-    subprocess.run(create, check=True, capture_output=True, timeout=TIMEOUT)
+    create_certificates(pki, [address], {"alpha": ["alpha-*"]})
     files = ("--tls-cert-file", pki / "apiserver.crt", "--tls-private-key-file", pki / "apiserver.key")
     arguments = ("--listen", address, "--etcd", etcd.endpoint, "--client-ca-file", pki / "ca.crt", *files)
     disabled = ("--disable-admission-plugins", "ServiceAccount")
     component = start("apiserver", "apiserver-0", *map(str, arguments), *disabled, insecure=False)
     await component.ready()
     signer = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "pinnace.cli.entry", "signer", str(pki), "--listen", signer]
     config = load_config(file=pki / "admin.conf")
     connection = Connection(config.endpoints, tls=config.tls)
-    with subprocess.Popen(dying_with_us(command), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        assert "signer on" in line, line + process.stderr.read()
+    process = start_signer(pki, signer, tmp_path / "signer.log")
+    try:
+        await eventually(lambda: "signer on" in (tmp_path / "signer.log").read_text())
         yield Site(pki, machine, signer, Client(connection))
+    finally:
         process.kill()
+        process.wait(10)
     await connection.close()
 
 
@@ -92,8 +100,12 @@ async def test_machine_joins_by_the_printed_command_and_its_nodes_become_ready(s
     assert b"PRIVATE KEY" not in (folder / "ca.crt").read_bytes()
     kubelet = start("kubelet", "delta", "--kubeconfig", str(folder / "delta.conf"), "--nodes", "2")
     await kubelet.ready()
-    await eventually(lambda: sum(" Ready " in line for line in site.run("get", "nodes").splitlines()) == 2)
-    assert "delta-0" in site.run("get", "nodes")
+    await until(site.client.nodes, lambda nodes: is_ready(nodes, "delta-0") and is_ready(nodes, "delta-1"))
+
+
+def is_ready(nodes: Mapping[str, Node], name: str) -> bool:
+    node = nodes.get(name)
+    return node is not None and any(item.type == "Ready" and item.status == "True" for item in node.status.conditions)
 
 
 async def test_token_cannot_take_over_nodes_that_exist(site: Site, start: Start) -> None:
@@ -137,19 +149,13 @@ async def test_tokens_for_other_purposes_do_not_let_machines_join(site: Site) ->
 
 async def test_joined_machine_can_do_no_more_than_a_kubelet(site: Site) -> None:
     site.join(site.run("token", "create").strip())
-    (site.pki / "delta.conf").write_text((site.folder / "pki/delta.conf").read_text())
-    for name in ("delta.crt", "delta.key"):
-        (site.pki / name).write_bytes((site.folder / "pki" / name).read_bytes())
-    assert "forbidden" in site.run("token", "list", code=1, kubeconfig="delta.conf").lower()
+    assert "forbidden" in site.run("token", "list", "--kubeconfig", "pki/delta.conf", code=1).lower()
 
 
-async def test_cluster_info_is_public_and_contains_no_secret(site: Site) -> None:
+def test_cluster_info_is_public_and_contains_no_secret(site: Site) -> None:
     site.run("token", "create")
-    info = json.loads(
-        subprocess.run(
-            ["curl", "--silent", "--cacert", str(site.pki / "ca.crt"), f"https://{site.signer}/cluster-info"],
-            check=True, capture_output=True, timeout=TIMEOUT,
-        ).stdout
-    )  # fmt: skip
+    context = ssl.create_default_context(cafile=site.pki / "ca.crt")
+    with urllib.request.urlopen(f"https://{site.signer}/cluster-info", timeout=TIMEOUT, context=context) as answer:
+        info = json.loads(answer.read())
     assert info.keys() == {"signer", "ca.crt", "servers"} and info["signer"] == site.signer
     assert info["ca.crt"] == (site.pki / "ca.crt").read_text()

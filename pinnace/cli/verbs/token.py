@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 PORT = 7445
 """The default port of the signer."""
-ID_LENGTH = 6
 
 
 class Token(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
@@ -214,7 +213,7 @@ async def _print_tokens(session: CommandSession) -> None:
     from pinnace.api.resources import SECRETS, SYSTEM_NAMESPACE
     from pinnace.cluster.joining import SECRET_TYPE, read_token
 
-    tokens = list[StoredToken]()
+    tokens: list[StoredToken] = []
     for secret in (await session.client.of(SECRETS).list(SYSTEM_NAMESPACE, fields=f"type={SECRET_TYPE}")).items:
         try:
             tokens.append(read_token(secret))

@@ -97,7 +97,7 @@ def check_certificate(certificate: bytes, key: bytes, ca: bytes) -> None:
         raise ValueError("the certificate is that of another key")
     try:
         issued.verify_directly_issued_by(authority)
-    except (TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature):
         raise ValueError("the authority has not issued the certificate") from None
 
 

@@ -203,7 +203,9 @@ class SchedulingEnvironment(gymnasium.Env[Observation, np.int64]):
         if self._queued is None:
             return np.zeros(len(POD_FEATURES), np.float32)
         requests = dict(self._queued.info.requests.amounts)
-        amounts: list[float] = [requests.get(resource, 0) / most for resource, most in zip(_RESOURCES, self._largest, strict=True)]
+        amounts: list[float] = [
+            requests.get(resource, 0) / most for resource, most in zip(_RESOURCES, self._largest, strict=True)
+        ]
         shape = self._simulation.task_of(self._queued.info.uid).shape
         return np.minimum(np.array([*amounts, shape.milli / WHOLE], np.float32), 1)
 

@@ -28,13 +28,13 @@ def dask_workers(address: str) -> Iterator[Executor]:
     except ImportError:
         raise WorkersError("--executor dask needs dask.distributed: pip install 'pinnace[dask]'") from None
     try:
-        client = Client(address, timeout=CONNECT_TIMEOUT, set_as_default=False)
+        client = Client(address, timeout=CONNECT_TIMEOUT, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         raise WorkersError(f"no dask scheduler at {address}: {error}") from error
     with client:
         _check_versions(client.run(build_version, on_error="return"), address)
         try:
-            yield cast(Executor, client.get_executor(pure=False))
+            yield cast(Executor, client.get_executor(pure=False))  # type: ignore[no-untyped-call]
         except KilledWorker as error:
             raise WorkersError(f"{error.task}: all workers that began it have died; they may need more memory") from error
         except CancelledError as error:

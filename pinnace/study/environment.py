@@ -6,21 +6,22 @@
         action = agent(observation, info["action_mask"])
         observation, reward, terminated, truncated, info = environment.step(action)
 
-One step is one decision: queue, backoff, filters, preemption and reservation of GPUs are the scheduler's, in virtual time. A pod
-that fits on no node is no step, because there is nothing to select. An episode is one trace. Equal seeds give equal episodes.
+One step is one decision: queue, backoff, filters, preemption and reservation of GPUs are the scheduler's, in virtual time. A
+pod that fits on no node is no step, because there is nothing to select. An episode is one trace. Equal seeds give equal
+episodes.
 
-    observation  {"nodes": [node, FEATURES], "pod": [POD_FEATURES]}, float32 from 0 to 1. The rows are those of the table of nodes
+    observation  {"nodes": [node, FEATURES], "pod": [POD_FEATURES]}, float32 from 0 to 1
     action       a row. A row on which the pod does not fit counts as the next row on which it fits; info["valid"] is then False
     reward       the growth of the metric since the last step, or its fall with maximize=False. The rewards of an episode add up
                  to the metric at its end
-    info         "action_mask": [node], 1 where the pod fits; "task", "time" in seconds, "valid", "figures" (the metrics, at the end)
+    info         "action_mask": [node], 1 where the pod fits; "task"; "time" in seconds; "valid"; at the end "figures"
 
 `action_masks()` is what maskable algorithms call. Source: the Env interface of Gymnasium 1.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
@@ -85,7 +86,7 @@ class _AgentEvaluator:
 class SchedulingEnvironment(gymnasium.Env[Observation, np.int64]):
     """One trace and profile of a study. The profile's filters decide where a pod fits; its scores are not used."""
 
-    metadata = {"render_modes": []}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class SchedulingEnvironment(gymnasium.Env[Observation, np.int64]):
         self._trace = self._plan.load()
         self._seed = 0
         count = len(self._trace.machines)
-        self.observation_space = spaces.Dict(
+        self.observation_space: gymnasium.Space[Any] = spaces.Dict(
             {
                 "nodes": spaces.Box(0.0, 1.0, (count, len(FEATURES)), np.float32),
                 "pod": spaces.Box(0.0, 1.0, (len(POD_FEATURES),), np.float32),
@@ -238,4 +239,4 @@ def linear_scores(observation: Observation, weights: FloatArray) -> FloatArray:
     return np.asarray(features @ (weights[:4] + (weights[4:] if pod[3] else 0)), np.float64)
 
 
-gymnasium.register(ENVIRONMENT, entry_point=SchedulingEnvironment)
+gymnasium.register(ENVIRONMENT, entry_point=f"{__name__}:SchedulingEnvironment")

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import LocalCluster  # noqa: E402
+from distributed import LocalCluster
 
-from pinnace.study.dask_workers import WorkersError, dask_workers  # noqa: E402
-from pinnace.study.execution import Run, execute_runs, local_processes, plan_runs  # noqa: E402
-from pinnace.study.plan import read_study  # noqa: E402
+from pinnace.study.dask_workers import WorkersError, dask_workers
+from pinnace.study.execution import Run, execute_runs, local_processes, plan_runs
+from pinnace.study.plan import read_study
 
 POLICIES = Path(__file__).parents[2] / "examples/studies/policies.yaml"
 STUDY = f"""

@@ -21,7 +21,7 @@ episodes.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -86,7 +86,7 @@ class _AgentEvaluator:
 class SchedulingEnvironment(gymnasium.Env[Observation, np.int64]):
     """One trace and profile of a study. The profile's filters decide where a pod fits; its scores are not used."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as Env declares it
 
     def __init__(
         self,

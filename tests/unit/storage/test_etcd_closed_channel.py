@@ -65,7 +65,7 @@ async def test_watch_of_a_member_that_calls_have_left_ends_soon(monkeypatch: pyt
     left = asyncio.Event()
     call = SilentCall()
     reader = WatchReader(call, left.is_set)
-    probing = asyncio.create_task(reader.probe())
+    probing = asyncio.create_task(reader.probe_silent_watch())
     reading = asyncio.create_task(reader.read())
     await asyncio.sleep(0.05)
     assert not reading.done() and call.requests == 0, "it has a second"

@@ -2,9 +2,8 @@
 
     python -m bench.fixture [--starts 20] [--save bench/results.jsonl]
 
-Each start is a pytest process of its own, with a test in a namespace. Three rows: one process; two workers of pytest-xdist, which
-start a cluster each at the same time; and, for comparison, etcd and the API server without the other components and without
-pytest. Without compiled modules (PYTHONDONTWRITEBYTECODE in a checkout, or uv without --compile-bytecode), every figure is twice as large.
+Each start is a pytest process of its own, with a test in a namespace. Three rows: one process; two workers of pytest-xdist,
+with a cluster each; and, for comparison, etcd and the API server without other components and without pytest.
 """
 
 import asyncio

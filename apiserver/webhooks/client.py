@@ -67,6 +67,10 @@ class WebhookCallError(Exception):
         self.code = code
 
 
+class NoEndpoint(WebhookCallError):
+    """The service of the target does not exist, or has no endpoint."""
+
+
 class ConnectFailed(WebhookCallError):
     """No connection could be made."""
 
@@ -111,7 +115,7 @@ def shown_url(target: WebhookTarget, timeout: float) -> str:
 
 
 ResolveService = Callable[[ServiceTarget], tuple[str, int]]
-"""Returns the host and port of an endpoint of a service. Raises WebhookCallError."""
+"""Returns the host and port of an endpoint of a service. Raises NoEndpoint."""
 
 
 class WebhookClient:

@@ -11,6 +11,7 @@ Source: pkg/util/webhook/client.go of k8s.io/apiserver 1.36.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import ssl
@@ -29,6 +30,7 @@ from pinnace.apiserver.webhooks.client import (
     SMALL_RESPONSE,
     Budget,
     ConnectFailed,
+    NoEndpoint,
     Pace,
     ResolveService,
     ServiceTarget,
@@ -39,6 +41,8 @@ from pinnace.apiserver.webhooks.client import (
 
 IDLE_TIMEOUT = 60.0
 """Seconds after which an unused connection is closed."""
+MAX_STATUS_MESSAGE = 4000
+"""In characters."""
 _CHUNK = 64 << 10
 _HEADERS = {"Content-Type": "application/json", "Accept": "application/json, */*", "Accept-Encoding": "identity"}
 _CONTENT_ENCODING = "Content-Encoding"
@@ -108,11 +112,11 @@ class TargetConnections:
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if isinstance(error, aiohttp.ClientConnectorError):
                 raise ConnectFailed(self._describe(error, timeout)) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, NoEndpoint) as error:
             raise WebhookCallError(self._describe(error, timeout)) from None
         try:  # the target has closed a connection that was in use before: try once more
             return await self._send(body, timeout)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, NoEndpoint) as error:
             raise WebhookCallError(self._describe(error, timeout)) from None
 
     async def close(self) -> None:
@@ -235,6 +239,8 @@ def _describe_certificate_error(error: aiohttp.ClientConnectorCertificateError) 
 
 
 def _describe_status(code: int, content: bytes) -> str:
+    if message := _read_status_message(content):
+        return message
     if code in _STATUS_TEXTS:
         return _STATUS_TEXTS[code]
     if code >= 500:
@@ -242,6 +248,19 @@ def _describe_status(code: int, content: bytes) -> str:
         quoted = shown.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         return f'an error on the server ("{quoted or "unknown"}") has prevented the request from succeeding'
     return f"the server responded with the status code {code} but did not return more information"
+
+
+def _read_status_message(content: bytes) -> str:
+    """Return the message of a Status object of Kubernetes; "" if the content is something else."""
+    if len(content) > SMALL_RESPONSE:
+        return ""
+    try:
+        status = json.loads(content)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(status, dict) or status.get("status") != "Failure" or status.get("kind", "Status") != "Status":
+        return ""
+    return str(status.get("message", ""))[:MAX_STATUS_MESSAGE].encode(errors="replace").decode()
 
 
 class _ThreadResolver(AbstractResolver):

@@ -251,7 +251,7 @@ class WebhookAdmission:
         try:
             return parse_review(body, uid, version, mutating=webhook.mutating)
         except InvalidResponse as error:
-            raise WebhookCallError(f"received invalid webhook response: {error}", _UNAVAILABLE) from None
+            raise WebhookCallError(f"{error.prefix}{error}", _UNAVAILABLE) from None
 
 
 def _kind_of(webhook: Webhook) -> str:

@@ -73,6 +73,8 @@ REINVOCATION_POLICIES = ("IfNeeded", "Never")
 VALIDATION_ACTIONS = ("Audit", "Deny", "Warn")
 VALUE_TYPES = ("string", "null")
 """The types of the results of valueExpressions."""
+MUTATION_TYPES = {"ApplyConfiguration": ("Object",), "JSONPatch": ("list(JSONPatch)",)}
+"""The types of the results of mutations, by patchType."""
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SCOPES = ("*", "Cluster", "Namespaced")
 _SIDE_EFFECTS = ("None", "NoneOnDryRun")
@@ -529,12 +531,9 @@ def _validate_value_expression(text: str, variables: VariableTypes, path: str, o
         out.append(required(path, f"must not exceed {MAX_VALUE_EXPRESSION} bytes in length"))
     else:
         try:
-            result_type = compile_expression(trimmed, variables).result_type
+            compile_expression(trimmed, variables, result_types=VALUE_TYPES)
         except CompileError as error:
             out.append(invalid(path, text, str(error)))
-        else:
-            if result_type not in VALUE_TYPES:
-                out.append(invalid(path, text, "must evaluate to one of [string null_type]"))
 
 
 def _validate_mutation(mutation: Mutation, variables: VariableTypes, path: str, out: list[Violation]) -> None:
@@ -558,7 +557,7 @@ def _validate_mutation(mutation: Mutation, variables: VariableTypes, path: str, 
         elif not change.expression.strip():
             out.append(required(f"{where}.expression", "expression is not specified"))
         else:
-            _validate_expression(change.expression, variables, (), f"{where}.expression", out)
+            _validate_expression(change.expression, variables, MUTATION_TYPES[patch_type], f"{where}.expression", out)
 
 
 def _validate_param_ref(ref: ParamRef, path: str, out: list[Violation]) -> None:

@@ -15,6 +15,7 @@ from pinnace.apiserver.webhooks import client as client_module
 from pinnace.apiserver.webhooks.client import (
     MAX_CONNECTIONS,
     MAX_RESPONSE,
+    NoEndpoint,
     ServiceTarget,
     TooManyCalls,
     WebhookCallError,
@@ -28,7 +29,7 @@ SERVICE = ServiceTarget("team", "hook", 443)
 
 
 def no_service(target: ServiceTarget) -> tuple[str, int]:
-    raise WebhookCallError(f'service "{target.name}" not found')
+    raise NoEndpoint(f'service "{target.name}" not found')
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ async def test_invalid_bundle_is_reported(client: WebhookClient, bundle: bytes) 
 
 async def test_missing_service_is_reported(client: WebhookClient) -> None:
     to = WebhookTarget(f"https://{SERVICE.host}:443/x", b"", SERVICE)
-    assert await error_of(client, to) == 'service "hook" not found'
+    assert await error_of(client, to) == 'Post "https://hook.team.svc:443/x?timeout=5s": service "hook" not found'
 
 
 async def test_unknown_host_is_reported(client: WebhookClient) -> None:
@@ -130,6 +131,25 @@ async def test_http_error_is_reported(server: WebhookServer, client: WebhookClie
     server.raw["x"] = answer
     assert await error_of(client, target(server, "x")) == error
     assert "allow" not in server.reviews
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        ({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "not today", "code": 418}, "not today"),
+        ({"status": "Failure", "message": "not today"}, "not today"),
+        ({"kind": "Status", "status": "Success", "message": "x"}, "the server could not find the requested resource"),
+        ([], "the server could not find the requested resource"),
+    ],
+)
+async def test_http_error_can_be_a_status(server: WebhookServer, client: WebhookClient, status: Any, error: str) -> None:
+    """As Kubernetes' client, prefer the message of a Status object to that of the HTTP status."""
+
+    async def answer(request: web.Request, review: Any) -> web.Response:
+        return web.json_response(status, status=404)
+
+    server.raw["x"] = answer
+    assert await error_of(client, target(server, "x")) == error
 
 
 async def test_hanging_webhook_ends_at_its_timeout(server: WebhookServer, client: WebhookClient) -> None:

@@ -10,12 +10,10 @@ Source: pkg/util/webhook/client.go of k8s.io/apiserver 1.36.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
 import ssl
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import aiohttp
@@ -30,6 +28,7 @@ from pinnace.apiserver.webhooks.client import (
     SMALL_RESPONSE,
     Budget,
     ConnectFailed,
+    NameResolver,
     NoEndpoint,
     Pace,
     ResolveService,
@@ -78,14 +77,14 @@ class TargetConnections:
         target: WebhookTarget,
         context: ssl.SSLContext,
         resolve_service: ResolveService,
-        threads: ThreadPoolExecutor,
+        names: NameResolver,
         budget: Budget,
     ) -> None:
         self._target = target
         self._budget = budget
         self._connections = Pace(CONNECTION_RATE, CONNECTION_BURST)
         self._large = Pace(LARGE_RATE, SMALL_RESPONSE)
-        resolver: AbstractResolver = _ThreadResolver(threads)
+        resolver: AbstractResolver = _NamesResolver(names)
         if target.service is not None:
             resolver = _ServiceResolver(target.service, resolve_service, resolver)
         connector = aiohttp.TCPConnector(
@@ -263,17 +262,14 @@ def _read_status_message(content: bytes) -> str:
     return str(status.get("message", ""))[:MAX_STATUS_MESSAGE].encode(errors="replace").decode()
 
 
-class _ThreadResolver(AbstractResolver):
+class _NamesResolver(AbstractResolver):
     """Resolves names in threads of the client."""
 
-    def __init__(self, threads: ThreadPoolExecutor) -> None:
-        self._threads = threads
+    def __init__(self, names: NameResolver) -> None:
+        self._names = names
 
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
-        def look_up() -> list[Any]:
-            return socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-
-        addresses = await asyncio.get_running_loop().run_in_executor(self._threads, look_up)
+        addresses = await self._names.look_up(host, port, family)
         return [_resolved(host, str(address[0]), port, found_family) for found_family, _, _, _, address in addresses]
 
     async def close(self) -> None:

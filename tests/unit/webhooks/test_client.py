@@ -1,8 +1,10 @@
 """The HTTPS client: certificates, services, limits, and what a bad webhook costs."""
 
 import asyncio
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -23,6 +25,8 @@ from pinnace.apiserver.webhooks.client import (
     WebhookTarget,
 )
 from tests.webhook_server import WebhookServer, allow, certificate, hang
+
+PATIENCE = 20.0
 
 REVIEW = b'{"apiVersion": "admission.k8s.io/v1", "request": {"uid": "1"}}'
 SERVICE = ServiceTarget("team", "hook", 443)
@@ -253,3 +257,26 @@ def test_servers_without_webhooks_do_not_import_aiohttp() -> None:
     """Its import takes 0.15 s of CPU time."""
     program = "import sys, pinnace.apiserver.assembly; sys.exit('aiohttp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+async def test_hanging_name_occupies_one_thread(monkeypatch: pytest.MonkeyPatch, client: WebhookClient) -> None:
+    """Calls to another name do not wait for it. It used to occupy all threads of the client."""
+    released, real, asked = threading.Event(), socket.getaddrinfo, list[str]()
+
+    def look_up(host: str, *more: Any) -> Any:
+        asked.append(host)
+        if host == "hang.example":
+            released.wait(PATIENCE)
+        return real("127.0.0.1" if host == "hang.example" else host, *more)
+
+    monkeypatch.setattr("pinnace.apiserver.webhooks.client.socket.getaddrinfo", look_up)
+    other = WebhookServer("localhost")
+    other.answers = {"allow": allow}
+    async with other.run():
+        hanging = [asyncio.create_task(error_of(client, WebhookTarget("https://hang.example/x"), 0.5)) for _ in range(100)]
+        assert b"allowed" in await client.post(
+            WebhookTarget(f"https://localhost:{other.port}/allow", other.ca_bundle), REVIEW, PATIENCE
+        )
+        assert {error.partition(": ")[2] for error in await asyncio.gather(*hanging)} == {"context deadline exceeded"}
+    released.set()
+    assert asked.count("hang.example") == 1

@@ -17,7 +17,7 @@ from pinnace.apiserver.auth import audit
 from pinnace.apiserver.auth.audit import AuditEvent
 from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.strategies import admission as strategies
+from pinnace.apiserver.registry.strategies import admissionregistration as strategies
 from pinnace.apiserver.registry.validation import expressions
 from pinnace.apiserver.webhooks import conditions, policies
 from tests.unit.webhooks.world import CONFIG_MAPS_RULE, Server, config_map, serving, webhook

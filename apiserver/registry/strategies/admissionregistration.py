@@ -31,7 +31,7 @@ from pinnace.api.admissionregistration_v1_pb2 import (
 )
 from pinnace.api.resources import Resource
 from pinnace.api.status import Violation
-from pinnace.apiserver.registry.large import LARGE, RecentResults
+from pinnace.apiserver.registry.large import LARGE, LargeResultCache
 from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy
 from pinnace.apiserver.registry.validation.expressions import (
     MAX_EXPRESSIONS,
@@ -42,10 +42,10 @@ from pinnace.apiserver.registry.validation.expressions import (
 )
 from pinnace.apiserver.registry.validation.fields import (
     MAX_PORT,
-    between,
     duplicate,
     forbidden,
     invalid,
+    range_message,
     required,
     too_long,
     too_many,
@@ -104,11 +104,11 @@ class CompilingStrategy(Strategy[Any]):
     """A kind with expressions. They are compiled in a thread before the event loop validates the object, because those of one
     object take up to a second. The violations of the latest objects are remembered."""
 
-    is_slow = is_cold = True
+    is_slow = needs_compilation = True
 
     def __init__(self, resource: Resource[Any]) -> None:
         super().__init__(resource)
-        self._remembered: RecentResults[list[Violation]] = RecentResults()
+        self._remembered: LargeResultCache[list[Violation]] = LargeResultCache()
 
     def check_expressions(self, obj: Any, out: list[Violation]) -> None:
         """As `check_fields`, which remembers the result."""
@@ -126,7 +126,7 @@ class CompilingStrategy(Strategy[Any]):
         key = obj.metadata.name, parts.SerializeToString(deterministic=True)
         out += self._remembered.get(LARGE, key, compute)
 
-    def warm(self, obj: Any) -> None:
+    def precompute(self, obj: Any) -> None:
         new = type(obj)()
         new.CopyFrom(obj)
         self.prepare_create(new)
@@ -355,7 +355,7 @@ def _validate_service(service: ServiceReference, path: str, out: list[Violation]
     if not service.name:
         out.append(required(f"{path}.namespace"))
     if not 1 <= service.port <= MAX_PORT:
-        out.append(invalid(f"{path}.port", service.port, f"port is not valid: {between(1, MAX_PORT)}"))
+        out.append(invalid(f"{path}.port", service.port, f"port is not valid: {range_message(1, MAX_PORT)}"))
     where, url_path = f"{path}.path", service.path
     if url_path in ("", "/"):
         return

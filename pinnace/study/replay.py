@@ -104,10 +104,8 @@ class _Replica:
         self._handlers = EventHandlers(cache, self._queue, frameworks, lambda: 0.0, lambda: None)
         objects.add_handler(PODS, self._handlers.on_pods)
         objects.add_handler(NODES, self._handlers.on_nodes)
-        self._resources: Mapping[str, Resource[Any]] = {
-            resource.plural: resource
-            for resource in (PODS, NODES, *required_resources(configuration), *written_resources(configuration))
-        }
+        resources: list[Resource[Any]] = [PODS, NODES, *required_resources(configuration), *written_resources(configuration)]
+        self._resources = {resource.plural: resource for resource in resources}
         self._cycles: dict[str, BindingCycle] = {}
 
     def deliver_objects(self, plural: str, deltas: Sequence[tuple[WatchEventType, str]]) -> None:
@@ -115,7 +113,7 @@ class _Replica:
         decoded = []
         for kind, text in deltas:
             obj = resource.message()
-            obj.ParseFromString(b64decode(text))
+            obj.ParseFromString(b64decode(text, validate=True))
             decoded.append((kind, obj))
         delivered = self._objects.apply(resource, decoded)
         if resource not in (PODS, NODES):

@@ -161,6 +161,7 @@ async def measure_custom(bench: BenchCluster, definitions: int, objects: int, pr
             results.samples[f"restart, {component}"] = [seconds]
             progress.done(f"{record.name} ready {seconds:.1f} s after its start")
             if component == GATEWAY:
+                gateway = bench.cluster.state.processes_of(GATEWAY)[0].plan.address  # it may have another port now
                 async with open_sessions(f"https://{gateway}", bench.cluster.tls) as sessions:
                     await results.measure("first get, gateway", _wait_until_served(sessions[0], largest))
     await asyncio.sleep(SETTLING)

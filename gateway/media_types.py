@@ -245,8 +245,8 @@ def unrecognized_object(body: bytes, kind: str, problem: str) -> ApiStatus:
 
 
 def parse_body(body: bytes, media_type: str, on_duplicate: Callable[[str], None] | None = None, *, kind: str = "JSON") -> Any:
-    """Parse a JSON or YAML body. `on_duplicate` is called with the path of each duplicate key of an object. `kind`: the expected
-    kind, for messages. Raises ApiStatus (400)."""
+    """Parse a JSON or YAML body. `on_duplicate` is called with the path of each duplicate key of an object. `kind`: the
+    expected kind, for messages. Raises ApiStatus (400)."""
     if media_type == YAML:
         return _parse_yaml(body)
     hook, duplicates = None, False

@@ -36,7 +36,7 @@ async def served() -> AsyncIterator[Gateway]:
         pytest.param(
             '{"apiVersion":"example.com/v1"}',
             UNRECOGNIZED
-            + 'Object \'Kind\' is missing in \'{"apiVersion":"example.com/v1"}\' ({"apiVersion":"example.com/v ...)',
+            + 'Object \'Kind\' is missing in \'{"apiVersion":"example.com/v1"}\' ({"apiVersion":"example.com/v1" ...)',
             id="no kind",
         ),
         pytest.param(

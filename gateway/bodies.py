@@ -94,12 +94,12 @@ def _read_custom_object(request: Request, resource: ApiResource) -> CustomObject
     media_type = parse_content_type(request.headers.get("content-type", ""), (JSON, YAML))
     data = parse_body(request.body, media_type, note, kind=expected.kind)
     if not isinstance(data, dict):
-        raise _no_object(request.body, expected.kind, data)
+        raise _non_object_status(request.body, expected.kind, data)
     _check_custom_type(request, data, resource)
     row = cast(CustomResource, resource.resource)
     obj, problems = decode_valid_part(row, with_reset(data))
     if wrong := [problem for problem in problems if not problem.unknown]:
-        raise _metadata_status(expected, data.get("metadata")) or _decoding_status(expected, wrong)
+        raise _metadata_type_status(expected, data.get("metadata")) or _decoding_status(expected, wrong)
     complaints += [f'unknown field "{problem.field}"' for problem in problems]
     _reject_or_warn(request, expected, validation, complaints)
     return obj
@@ -244,26 +244,26 @@ def read_typed(
         return unwrapped.data
     data = parse_body(request.body, media_type, on_duplicate, kind=expected.kind)
     if not isinstance(data, dict):
-        raise _no_object(request.body, expected.kind, data)
+        raise _non_object_status(request.body, expected.kind, data)
     types = [data.pop(name, None) or "" for name in ("apiVersion", "kind")]
     for name, value in zip(("apiVersion", "kind"), types, strict=True):
         if not isinstance(value, str):
-            problem = f"json: cannot unmarshal {_go_type(value)} into Go struct field .{name} of type string"
+            problem = f"json: cannot unmarshal {_go_type_name(value)} into Go struct field .{name} of type string"
             raise unrecognized_object(request.body, expected.kind, f"couldn't get version/kind; json parse error: {problem}")
     api_version, kind = types
     check_type(api_version, kind, expected)
     return data
 
 
-def _no_object(body: bytes, kind: str, value: Any) -> ApiStatus:
+def _non_object_status(body: bytes, kind: str, value: Any) -> ApiStatus:
     """Return a 400 for a body that is another value than an object, in the words of Go's parser."""
     if value is None:
         return unrecognized_object(body, kind, "expected an object")
-    problem = f"json: cannot unmarshal {_go_type(value)} into Go value of type {_GO_TYPE_META}"
+    problem = f"json: cannot unmarshal {_go_type_name(value)} into Go value of type {_GO_TYPE_META}"
     return unrecognized_object(body, kind, f"couldn't get version/kind; json parse error: {problem}")
 
 
-def _go_type(value: Any) -> str:
+def _go_type_name(value: Any) -> str:
     """Return the type of a JSON value in the words of Go's parser."""
     return {dict: "object", list: "array", bool: "bool", str: "string"}.get(type(value), "number")
 
@@ -299,26 +299,28 @@ def _reject_or_warn(request: Request, expected: BodyType, validation: str, compl
     if not complaints or validation == IGNORE:
         return
     if validation == STRICT:
-        raise _cannot_be_handled(expected, f"strict decoding error: {', '.join(complaints)}")
+        raise _unhandled_body_status(expected, f"strict decoding error: {', '.join(complaints)}")
     request.warnings += complaints[:MAX_WARNINGS]
 
 
-def _metadata_status(expected: BodyType, metadata: Any) -> ApiStatus | None:
+def _metadata_type_status(expected: BodyType, metadata: Any) -> ApiStatus | None:
     """Return the error about metadata of a wrong type in the words of Go's parser; None if it finds none."""
     if not isinstance(metadata, dict):
-        return _cannot_be_handled(expected, f"json: cannot unmarshal {_go_type(metadata)} into Go value of type v1.ObjectMeta")
+        return _unhandled_body_status(
+            expected, f"json: cannot unmarshal {_go_type_name(metadata)} into Go value of type v1.ObjectMeta"
+        )
     try:
         read_struct(metadata, OBJECT_META, [])
     except StructError as error:
-        return _cannot_be_handled(expected, str(error))
+        return _unhandled_body_status(expected, str(error))
     return None
 
 
 def _decoding_status(expected: BodyType, problems: list[Problem]) -> ApiStatus:
-    return _cannot_be_handled(expected, "; ".join(map(_decoding_error, problems[:MAX_WARNINGS])))
+    return _unhandled_body_status(expected, "; ".join(map(_decoding_error, problems[:MAX_WARNINGS])))
 
 
-def _cannot_be_handled(expected: BodyType, text: str) -> ApiStatus:
+def _unhandled_body_status(expected: BodyType, text: str) -> ApiStatus:
     kind, version = expected.kind, expected.api_versions[0].rpartition("/")[2]
     return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {text}')
 

@@ -26,7 +26,7 @@ from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
 from pinnace.apiserver.customresources.registry import CustomResources
 from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
-from pinnace.apiserver.registry.deletion import copy
+from pinnace.apiserver.registry.deletion import copy_without_version
 from pinnace.apiserver.registry.mutation import (
     Mutation,
     MutationEffect,
@@ -79,31 +79,33 @@ class DefinitionController:
         self._refresh = refresh
         self._clock = clock
         self._backoff = KeyedBackoff(RETRY, MAX_RETRY)
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, _DefinitionGroup] = {}
         self._due: dict[str, None] = {}
         self._busy = set[str]()
         self._changed = asyncio.Event()
-        custom.listen(self._handle_change)
+        custom.add_listener(self._handle_change)
 
     async def run(self) -> None:
         """Process definitions until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(WORKERS):
-                tasks.create_task(run_unending("definitions", self._work), name="definitions")
+                tasks.create_task(run_unending("definitions", self._run_worker), name="definitions")
 
     def _handle_change(self, name: str) -> None:
         """Process a changed definition, and those of its group whose names are not accepted: it may have freed their names."""
-        group, entry = self._groups.setdefault(name.partition(".")[2], _Group()), self._entry(name)
-        group.put(name, _Named(entry, _without_schemas(entry.parse_uncached())) if entry is not None else None)
-        self._add(name)
+        group, entry = self._groups.setdefault(name.partition(".")[2], _DefinitionGroup()), self._cached_definition(name)
+        group.put_definition(
+            name, _NamedDefinition(entry, _without_schemas(entry.parse_uncached())) if entry is not None else None
+        )
+        self._enqueue_definition(name)
         for other in group.rejected:
-            self._add(other)
+            self._enqueue_definition(other)
 
-    def _add(self, name: str) -> None:
+    def _enqueue_definition(self, name: str) -> None:
         self._due[name] = None
         self._changed.set()
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             await self._opened.wait()
             name = next((name for name in self._due if name not in self._busy), None)
@@ -114,7 +116,7 @@ class DefinitionController:
             del self._due[name]
             self._busy.add(name)
             try:
-                complete = await self._process(name)
+                complete = await self._sync_definition(name)
             except (CacheError, StorageError) as error:
                 log.warning("definition %s: %s", name, error)
                 complete = False
@@ -124,11 +126,11 @@ class DefinitionController:
             if complete:
                 self._backoff.forget(name)
             else:
-                asyncio.get_running_loop().call_later(self._backoff.next_delay(name), self._add, name)
+                asyncio.get_running_loop().call_later(self._backoff.next_delay(name), self._enqueue_definition, name)
 
-    async def _process(self, name: str) -> bool:
+    async def _sync_definition(self, name: str) -> bool:
         """Return whether nothing more is to do until the definition changes. Raises CacheError, StorageError."""
-        entry = self._entry(name)
+        entry = self._cached_definition(name)
         if entry is None:
             return True
         metadata = entry.parse_uncached().metadata
@@ -137,31 +139,31 @@ class DefinitionController:
         return await self._write_status(name, entry)
 
     async def _write_status(self, name: str, entry: CacheEntry[Definition]) -> bool:
-        instant = self._now()
+        instant = self._format_now()
         form = _without_schemas(entry.parse_uncached())
-        if compute_status(form, (rival.form for rival in self._rivals(name, form)), instant) is None:
+        if compute_status(form, (rival.form for rival in self._rival_definitions(name, form)), instant) is None:
             return True
         await self._refresh()
-        rivals = self._rivals(name, form)
+        rivals = self._rival_definitions(name, form)
         forms = [rival.form for rival in rivals]
 
         def change(present: ObjectVersion[Definition]) -> Definition:
-            new = copy(CUSTOM_RESOURCE_DEFINITIONS, present.obj)
+            new = copy_without_version(CUSTOM_RESOURCE_DEFINITIONS, present.obj)
             status = compute_status(_without_schemas(present.obj), forms, instant)
             if status is not None:
                 _set_status(new, status)
             return new
 
         guards = tuple(rival.guard for rival in rivals)
-        (outcome,) = await self._definitions.modify(
+        (outcome,) = await self._definitions.modify_object(
             "", name, change, _REQUEST, operation=AdmissionOperation.UPDATE_STATUS, guards=guards
         )
-        return _needs_no_retry(name, outcome)
+        return _is_write_settled(name, outcome)
 
     async def _delete_objects(self, name: str) -> bool:
         """Delete the objects of a definition, and then its finalizer. Return whether the finalizer is removed."""
         await self._refresh()
-        entry, store = self._entry(name), self._store_of(name)
+        entry, store = self._cached_definition(name), self._store_of(name)
         if entry is None:
             return True
         if store is not None:
@@ -176,28 +178,28 @@ class DefinitionController:
             if entries:
                 await self._refresh()
                 if len(self._cacher.cache_of(resource)):
-                    await self._mutate(name, _note_deletion(self._now()))
+                    await self._mutate(name, _terminating_mutation(self._format_now()))
                     return False
-        return await self._mutate(name, _finish_deletion(self._now()))
+        return await self._mutate(name, _remove_finalizer_mutation(self._format_now()))
 
     async def _mutate(self, name: str, step: Callable[[ObjectVersion[Definition] | None], Next[Definition]]) -> bool:
         key = CUSTOM_RESOURCE_DEFINITIONS.key("", name)
-        (outcome,) = await self._definitions.mutate([Mutation(key, name, step)])
-        return _needs_no_retry(name, outcome)
+        (outcome,) = await self._definitions.run_mutations([Mutation(key, name, step)])
+        return _is_write_settled(name, outcome)
 
-    def _now(self) -> str:
+    def _format_now(self) -> str:
         return format_rfc3339(to_time(self._clock.time()))
 
-    def _entry(self, name: str) -> CacheEntry[Definition] | None:
+    def _cached_definition(self, name: str) -> CacheEntry[Definition] | None:
         return self._cache.get(CUSTOM_RESOURCE_DEFINITIONS.key("", name))
 
-    def _rivals(self, name: str, form: dict[str, Any]) -> "list[_Named]":
+    def _rival_definitions(self, name: str, form: dict[str, Any]) -> "list[_NamedDefinition]":
         """Return the other definitions of the group that ask for, or have accepted, a name of this definition."""
         group = self._groups.get(name.partition(".")[2])
-        return group.find_rivals(name, _names(form)) if group is not None else []
+        return group.find_rivals(name, _definition_names(form)) if group is not None else []
 
 
-class _Named(NamedTuple):
+class _NamedDefinition(NamedTuple):
     """A definition that has names. `form`: its JSON form without schemas."""
 
     entry: CacheEntry[Definition]
@@ -208,25 +210,25 @@ class _Named(NamedTuple):
         return Guard(self.entry.key, self.entry.create_revision, self.entry.mod_revision)
 
     @property
-    def is_rejected(self) -> bool:
+    def has_rejected_names(self) -> bool:
         conditions = self.form.get("status", {}).get("conditions") or ()
         return any(condition["type"] == "NamesAccepted" and condition["status"] != "True" for condition in conditions)
 
 
-class _Group:
+class _DefinitionGroup:
     """The definitions of a group. A lookup of names takes no longer if the group has many definitions."""
 
     def __init__(self) -> None:
-        self._definitions: dict[str, _Named] = {}
+        self._definitions: dict[str, _NamedDefinition] = {}
         self._users: dict[str, dict[str, None]] = {}
         """By name of a kind or resource: the definitions that ask for it, or have accepted it."""
         self.rejected: dict[str, None] = {}
         """The definitions with names that are not accepted."""
 
-    def put(self, definition: str, named: _Named | None) -> None:
+    def put_definition(self, definition: str, named: _NamedDefinition | None) -> None:
         """Add or replace a definition; None removes it."""
         old = self._definitions.pop(definition, None)
-        for name in _names(old.form) if old is not None else ():
+        for name in _definition_names(old.form) if old is not None else ():
             users = self._users[name]
             del users[definition]
             if not users:
@@ -235,18 +237,18 @@ class _Group:
         if named is None:
             return
         self._definitions[definition] = named
-        for name in _names(named.form):
+        for name in _definition_names(named.form):
             self._users.setdefault(name, {})[definition] = None
-        if named.is_rejected:
+        if named.has_rejected_names:
             self.rejected[definition] = None
 
-    def find_rivals(self, definition: str, names: set[str]) -> list[_Named]:
+    def find_rivals(self, definition: str, names: set[str]) -> list[_NamedDefinition]:
         """Return the other definitions that use one of the names."""
         found = {user: None for name in sorted(names) for user in self._users.get(name, ())}
         return [self._definitions[user] for user in found if user != definition]
 
 
-def _needs_no_retry(name: str, outcome: Outcome) -> bool:
+def _is_write_settled(name: str, outcome: Outcome) -> bool:
     """Return whether a write is not to be repeated, and log a refusal."""
     if not isinstance(outcome, Refusal) or outcome.code is Code.NOT_FOUND:
         return True
@@ -266,7 +268,7 @@ def _set_status(definition: Definition, status: dict[str, Any]) -> None:
     definition.status.CopyFrom(from_dict(CUSTOM_RESOURCE_DEFINITIONS, {"status": status}).status)
 
 
-def _names(form: dict[str, Any]) -> set[str]:
+def _definition_names(form: dict[str, Any]) -> set[str]:
     """Return the names that a definition asks for or has accepted."""
     names = set[str]()
     for chosen in (form["spec"].get("names", {}), form.get("status", {}).get("acceptedNames", {})):
@@ -274,22 +276,22 @@ def _names(form: dict[str, Any]) -> set[str]:
     return names - {""}
 
 
-def _note_deletion(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:
+def _terminating_mutation(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:
     def step(version: ObjectVersion[Definition] | None) -> Next[Definition]:
         if version is None:
             return MutationEffect.NO_OP
-        new = copy(CUSTOM_RESOURCE_DEFINITIONS, version.obj)
+        new = copy_without_version(CUSTOM_RESOURCE_DEFINITIONS, version.obj)
         _set_terminating(new, "InstanceDeletionInProgress", "CustomResource deletion is in progress", now)
         return PutObject(new) if new.status != version.obj.status else MutationEffect.NO_OP
 
     return step
 
 
-def _finish_deletion(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:
+def _remove_finalizer_mutation(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:
     def step(version: ObjectVersion[Definition] | None) -> Next[Definition]:
         if version is None or CLEANUP_FINALIZER not in version.obj.metadata.finalizers:
             return MutationEffect.NO_OP
-        new = copy(CUSTOM_RESOURCE_DEFINITIONS, version.obj)
+        new = copy_without_version(CUSTOM_RESOURCE_DEFINITIONS, version.obj)
         new.metadata.finalizers.remove(CLEANUP_FINALIZER)
         _set_terminating(new, "InstanceDeletionCompleted", "removed all instances", now, "False")
         return PutObject(new) if new.metadata.finalizers else RemoveObject(last=new)

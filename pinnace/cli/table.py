@@ -25,12 +25,15 @@ OURS = {
         "sched": "Show the queue or the cache of the leading scheduler.",
         "etcd": "Show the keys of etcd, with decoded values.",
     },
+    "Scheduling policies": {
+        "plugin": "Write and check plugins of the scheduler. `plugin list` is kubectl's.",
+        "study": "Compare scheduling policies on traces, without a cluster.",
+    },
     "Views, faults and measurements": {
         "ui": "Open the timeline of a cluster in a browser.",
         "timeline": "Record a timeline, or open recordings.",
         "demo": "Demonstrate failover on a real cluster.",
         "lab": "List and start labs, and check their steps.",
-        "study": "Compare scheduling policies on traces, without a cluster.",
         "bench": "Measure pinnace on this machine.",
         "chaos": "Inject faults into a cluster and check the history.",
         "check": "Check the recorded history of a run.",
@@ -55,9 +58,9 @@ KUBECTLS = {
     "Troubleshooting": "describe logs attach exec port-forward proxy cp auth debug events",
     "Advanced": "diff apply patch replace wait kustomize",
     "Settings": "label annotate",
-    "Other": "api-resources api-versions config kuberc plugin",
+    "Other": "api-resources api-versions config kuberc",
 }
-"""kubectl's verbs by its own groups, without those that are ours (`version`, `completion`)."""
+"""kubectl's verbs by its own groups, without those that are ours (`version`, `completion`, `plugin`)."""
 
 HIDDEN = "alpha options"
 """Verbs that kubectl has and its help does not list."""

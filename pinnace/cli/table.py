@@ -14,6 +14,7 @@ OURS = {
         "down": "Stop a local cluster and delete it with all its objects.",
         "backup": "Write a running local cluster to one file.",
         "restore": "Create a local cluster from a backup.",
+        "snapshot": "Save the objects of a cluster as a file, or restore them.",
         "doctor": "Diagnose a cluster and this client.",
     },
     "Scheduling, nodes and leaders": {

@@ -46,6 +46,8 @@ DEFINITION, NAMESPACE = FIRST[:2]
 READY_TIMEOUT, BUSY_TIMEOUT = 60.0, 60.0
 """Seconds until a definition is served or a namespace has its account, and for which a busy server is asked again."""
 POLL = 0.05
+TRACKING = "batch.kubernetes.io/job-tracking"
+"""The finalizer of Pods of a Job, which the Job's controller adds again."""
 _BUSY = (429, 503)
 _NODE_STATUS = ("capacity", "allocatable", "conditions", "nodeInfo", "addresses", "images")
 _FINISHED = ("Succeeded", "Failed")
@@ -158,6 +160,8 @@ def new_object(thing: Object) -> Object:
             made.pop("secrets", None)
         case "Pod":
             spec.pop("ephemeralContainers", None)
+            if TRACKING in (finalizers := metadata.get("finalizers") or []):  # with it, an orphan is released, not adopted
+                metadata["finalizers"] = [name for name in finalizers if name != TRACKING]
         case "PersistentVolume":
             for name in ("uid", "resourceVersion"):
                 (spec.get("claimRef") or {}).pop(name, None)

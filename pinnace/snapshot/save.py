@@ -62,6 +62,7 @@ OMITTED: Sequence[tuple[str, str, Callable[[Object], bool]]] = (
             _MANAGED_BY[1] in _labels(thing) or "endpoints.kubernetes.io/last-change-trigger-time" in _annotations(thing)
         ),
     ),
+    ("Pod", "kubelets create them", lambda thing: "kubernetes.io/config.mirror" in _annotations(thing)),
     ("Endpoints", "each cluster has it", lambda thing: _key(thing) == ("default", "kubernetes")),
 )
 """(kind, or "" for all; reason; condition): objects that are not taken."""
@@ -93,7 +94,7 @@ class Summary:
 def save_objects(api: ClusterApi, selection: Selection, write: Callable[[Object], None]) -> Summary:
     """Write the selected objects of a cluster. Raises ApiError, ApiUnavailable and SnapshotError."""
     summary = Summary()
-    for kind in _select_kinds(api.discover_kinds(), selection):
+    for kind in _select_kinds([kind for kind in api.discover_kinds() if "list" in kind.verbs], selection):
         if reason := _reason_against_kind(kind):
             summary.omitted[kind.full_name, reason] = 0
             continue
@@ -124,8 +125,8 @@ def _select_kinds(kinds: Sequence[Kind], selection: Selection) -> list[Kind]:
 def _reason_against_kind(kind: Kind) -> str:
     if kind.group == "metrics.k8s.io":
         return "their values are measured"
-    if "list" not in kind.verbs or "create" not in kind.verbs:
-        return "they can only be created" if "list" not in kind.verbs else "they cannot be created"
+    if "create" not in kind.verbs:
+        return "they cannot be created"
     return DERIVED_KINDS.get(kind.full_name, "")
 
 

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
@@ -46,6 +47,9 @@ DEFINITION, NAMESPACE = FIRST[:2]
 READY_TIMEOUT, BUSY_TIMEOUT = 60.0, 60.0
 """Seconds until a definition is served or a namespace has its account, and for which a busy server is asked again."""
 POLL = 0.05
+SETTLING = 2.0
+"""Seconds between dependents and their owners. The controller of an owner learns of both by different watches, and creates others
+if it does not know the dependents yet."""
 TRACKING = "batch.kubernetes.io/job-tracking"
 """The finalizer of Pods of a Job, which the Job's controller adds again."""
 _BUSY = (429, 503)
@@ -130,11 +134,15 @@ def owner_depths(objects: Iterable[Object]) -> dict[str, int]:
     return depths
 
 
-def creation_order(objects: Sequence[Object]) -> list[Object]:
-    """Return the objects in the order in which they are created."""
+Rank = tuple[int, int]
+
+
+def creation_order(objects: Sequence[Object]) -> list[tuple[Rank, Object]]:
+    """Return the objects in the order in which they are created. Of objects with different ranks (DEPENDENTS, n), the first may
+    be dependents of the others."""
     depths = owner_depths(objects)
 
-    def rank(thing: Object) -> tuple[int, int]:
+    def rank(thing: Object) -> Rank:
         kind = thing["kind"]
         if kind in FIRST:
             return FIRST.index(kind), 0
@@ -142,7 +150,7 @@ def creation_order(objects: Sequence[Object]) -> list[Object]:
             return DEPENDENTS + 1 + LAST.index(kind), 0
         return DEPENDENTS, -depths[thing["metadata"].get("uid", "")]
 
-    return sorted(objects, key=rank)
+    return sorted(((rank(thing), thing) for thing in objects), key=itemgetter(0))
 
 
 def new_object(thing: Object) -> Object:
@@ -239,18 +247,18 @@ class _Restore:
             raise SnapshotError(f"{len(self._present)} objects already exist", [describe(key) for key in sorted(self._present)])
 
     def run(self) -> None:
-        ordered = creation_order(list(self._objects.values()))
         made: list[Object] = []
-        phase = 0
-        for thing in ordered:
-            if phase == 0 and thing["kind"] not in (DEFINITION, NAMESPACE):
+        is_ready, last = False, (0, 0)
+        for rank, thing in creation_order(list(self._objects.values())):
+            if not is_ready and thing["kind"] not in (DEFINITION, NAMESPACE):
                 self._await_definitions_and_namespaces(made)
-                phase = 1
+                is_ready = True
+            if rank[0] == last[0] == DEPENDENTS and rank != last:
+                time.sleep(SETTLING)
+            last = rank
             if self._create(thing):
                 made.append(thing)
             self._on_object()
-        if phase == 0:
-            self._await_definitions_and_namespaces(made)
         for thing in made:
             self._set_owners(thing)
 

@@ -27,4 +27,4 @@ def connect_cluster(settings: Settings) -> Iterator[ClusterApi]:
     except kubectl.HandOverError as error:
         raise Failure(str(error), hint=error.hint, code=ExitCode(error.code)) from error
     except ApiUnavailable as error:
-        raise Failure(f"no answer of the API server: {error}", code=ExitCode.UNAVAILABLE) from error
+        raise Failure(f"the API server cannot be reached: {error}", code=ExitCode.UNAVAILABLE) from error

@@ -48,8 +48,8 @@ READY_TIMEOUT, BUSY_TIMEOUT = 60.0, 60.0
 """Seconds until a definition is served or a namespace has its account, and for which a busy server is asked again."""
 POLL = 0.05
 SETTLING = 2.0
-"""Seconds between dependents and their owners. The controller of an owner learns of both by different watches, and creates others
-if it does not know the dependents yet."""
+"""Seconds between dependents and their owners. The controller of an owner learns of both by different watches, and creates
+others if it does not know the dependents yet."""
 TRACKING = "batch.kubernetes.io/job-tracking"
 """The finalizer of Pods of a Job, which the Job's controller adds again."""
 _BUSY = (429, 503)

@@ -14,7 +14,7 @@ OURS = {
         "down": "Stop a local cluster and delete it with all its objects.",
         "backup": "Write a running local cluster to one file.",
         "restore": "Create a local cluster from a backup.",
-        "snapshot": "Save the objects of a cluster as a file, or restore them.",
+        "snapshot": "Save the objects of a cluster as a file, or restore them elsewhere.",
         "doctor": "Diagnose a cluster and this client.",
     },
     "Scheduling, nodes and leaders": {
@@ -27,7 +27,7 @@ OURS = {
         "etcd": "Show the keys of etcd, with decoded values.",
     },
     "Scheduling policies": {
-        "plugin": "Write and check plugins of the scheduler. `plugin list` is kubectl's.",
+        "plugin": "Write and check plugins of the scheduler.",
         "study": "Compare scheduling policies on traces, without a cluster.",
     },
     "Views, faults and measurements": {

@@ -23,9 +23,9 @@ SHOWN = 20
 
 @click.group("snapshot", cls=VerbGroup)
 def snapshot() -> None:
-    """Save the objects of a cluster as one file of manifests, or restore them as new objects of another cluster.
+    """Save the objects of a cluster as a file, or restore them elsewhere.
 
-    It works through the Kubernetes API, for local clusters and others. `pinnace backup` saves a whole local cluster with its
+    The file has manifests. Restored objects are new ones, of any cluster. It works through the Kubernetes API, for local clusters and others. `pinnace backup` saves a whole local cluster with its
     history and keys instead.
     """
 

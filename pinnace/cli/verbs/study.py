@@ -155,7 +155,9 @@ def import_cluster(settings: Settings, folder: Path, seed: str | None) -> None:
     except TraceError as error:
         raise Failure(str(error), code=ExitCode.INVALID) from error
     print_result("".join(f"wrote {file}\n" for file in files))
-    print_note(f"{len(trace.machines):,} nodes and {len(trace.tasks):,} pods without DaemonSets; next: pinnace study run {files[-1]}")
+    print_note(
+        f"{len(trace.machines):,} nodes and {len(trace.tasks):,} pods without DaemonSets; next: pinnace study run {files[-1]}"
+    )
 
 
 class _Progress:

@@ -108,11 +108,14 @@ def _parse_arguments(text: str) -> dict[str, Any]:
     return arguments
 
 
-@click.command(
-    "list", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+@verb(
+    "list",
+    examples="pinnace plugin list --name-only",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def list_plugins(words: Sequence[str]) -> None:
+def list_plugins(settings: Settings, words: Sequence[str]) -> None:
     """List the plugins of kubectl. The command is kubectl's."""
     kubectl.become_kubectl_or_exit(["plugin", "list", *words])
 

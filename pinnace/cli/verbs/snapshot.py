@@ -25,8 +25,8 @@ SHOWN = 20
 def snapshot() -> None:
     """Save the objects of a cluster as a file, or restore them elsewhere.
 
-    The file has manifests. Restored objects are new ones, of any cluster. It works through the Kubernetes API, for local clusters and others. `pinnace backup` saves a whole local cluster with its
-    history and keys instead.
+    The file has manifests. Restored objects are new ones. It works through the Kubernetes API, for local clusters and others.
+    `pinnace backup` saves a whole local cluster with its history and keys instead.
     """
 
 

@@ -314,5 +314,8 @@ def _measure(check: _Check) -> dict[str, float]:
 def format_report(report: Report) -> list[str]:
     """Return the report in lines, without the problems."""
     lines = [f"{report.plugin}: {report.pairs:,} pairs of pod and node"]
-    lines += [f"  {method}: {1000 * seconds:.2f} ms for {MANY:,} nodes" for method, seconds in report.seconds.items()]
+    lines += [
+        f"  {method}: {1000 * seconds:.2f} ms for {MANY:,} nodes, at most {1 / max(seconds, 1e-6):,.0f} pods/s"
+        for method, seconds in report.seconds.items()
+    ]
     return lines + [f"  {note}" for note in report.notes]

@@ -75,7 +75,7 @@ def test_scores_of_an_empty_and_a_used_node() -> None:
 
 
 def test_plugin_is_valid_and_its_forms_agree() -> None:
-    assert check_plugin({NAME}).problems == []
+    assert check_plugin({NAME}, trials=10).problems == []
 """
 
 _FILTER_TEST = """from {MODULE} import REASON, {NAME}
@@ -93,7 +93,7 @@ def test_node_without_a_reserve_is_refused() -> None:
 
 
 def test_plugin_is_valid_and_its_forms_agree() -> None:
-    assert check_plugin({NAME}).problems == []
+    assert check_plugin({NAME}, trials=10).problems == []
 """
 
 _PROFILES = """# The policies of the study, each a profile of the scheduler.

@@ -177,7 +177,7 @@ class _Check:
                 notes.append(f"{method} has no plain form to compare with: derive from {base.__name__}, and define {plain}")
             elif not _has_both(kind, method, base):
                 notes.append(f"{plain} is called for each node; a method `{method}` with arrays is faster")
-            if not self._varied[method]:
+            if not self._varied[method] and not self.problems:
                 same = "all scores of a pod were equal" if method == "score" else "no node was refused"
                 notes.append(f"{same}: if the plugin reads labels of nodes, set them, as in --label disk=ssd,hdd")
         methods = {name for _, name in METHODS.values()} | {"unreserve"}

@@ -1,6 +1,7 @@
 """The guide's table of what a plugin can read is complete."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.framework import Handle, NodeTable, NodeView
+from pinnace.study.trace import Generated
 from tests.builders import make_pod
 
 ROOT = Path(__file__).parents[3]
@@ -39,3 +41,7 @@ def test_all_that_a_plugin_can_read_is_in_the_guide(thing: object) -> None:
     names = attributes_of(type(thing) if isinstance(thing, NodeView) else thing)
     assert len(names) > 4
     assert names - WRITERS - described("## What a plugin can read") == set()
+
+
+def test_all_parameters_of_the_generator_are_in_the_guide() -> None:
+    assert {item.name for item in fields(Generated)} - described("### Generated traces") == set()

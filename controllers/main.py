@@ -33,11 +33,11 @@ from pinnace.controllers.persistentvolume import PersistentVolumeController
 from pinnace.controllers.podgc import PodGarbageCollector
 from pinnace.controllers.replicacalculator import StartupDelays
 from pinnace.controllers.replicaset import ReplicaSetController
-from pinnace.controllers.runtime import Controller, ControllerContext, on_stack
+from pinnace.controllers.runtime import Controller, ControllerContext, find_sync_on_stack
 from pinnace.controllers.schedulernames import SchedulerNameController
 from pinnace.controllers.statefulset import StatefulSetController
 from pinnace.controllers.tainteviction import TaintEvictionController
-from pinnace.controllers.unenforced import UnenforcedController
+from pinnace.controllers.unenforced import UnenforcedKindsController
 from pinnace.controllers.volume_protection import VolumeProtectionController
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
@@ -77,7 +77,7 @@ def build_controllers(
         SchedulerNameController(shared.with_component("scheduler-name-controller")),
         HorizontalPodAutoscalerController(shared.with_component("horizontal-pod-autoscaler"), autoscaling),
         APIServiceController(shared.with_component("apiservice-controller")),
-        UnenforcedController(shared.with_component("unenforced-controller")),
+        UnenforcedKindsController(shared.with_component("unenforced-controller")),
     ]
 
 
@@ -189,7 +189,11 @@ def main(
     delays = StartupDelays(cpu_initialization, initial_readiness)
     autoscaling = AutoscalerOptions(sync_period, stabilization, tolerance, delays)
     root_ca = root_ca_file.read_text() if root_ca_file is not None else ""
-    sys.exit(process.run_component(lambda stop: serve(stop, http, known, name, options, root_ca, autoscaling), blame=on_stack))
+    sys.exit(
+        process.run_component(
+            lambda stop: serve(stop, http, known, name, options, root_ca, autoscaling), blame=find_sync_on_stack
+        )
+    )
 
 
 async def serve(

@@ -39,7 +39,17 @@ from pinnace.runtime.configuration import ConfigurationError, parse_fields, pars
 from pinnace.scheduler.config import Configuration, configuration_digest, read_configuration
 from pinnace.study.recording import METRICS, Metric
 from pinnace.study.snapshots import read_snapshot, with_durations
-from pinnace.study.trace import HOUR, Generated, Trace, TraceError, generate, inflate, read_csv, read_openb, split
+from pinnace.study.trace import (
+    HOUR,
+    Generated,
+    Trace,
+    TraceError,
+    generate,
+    inflate_demand,
+    read_csv,
+    read_openb,
+    split_past_tasks,
+)
 
 FORMATS = {"openb": read_openb, "csv": read_csv}
 SNAPSHOT, GENERATED = "snapshot", "generated"
@@ -75,11 +85,11 @@ class TracePlan:
             trace = with_durations(trace, self.stages)
         if self.inflate and not any(map(trace.demand_of, trace.tasks)):
             raise TraceError(f"{self.name}: no task requests {trace.resource}, so the trace cannot be inflated")
-        return split(trace, self.hold) if self.hold else trace
+        return split_past_tasks(trace, self.hold) if self.hold else trace
 
     def trace_of(self, trace: Trace, seed: int) -> Trace:
         """Return the loaded trace as it is played with a seed."""
-        return inflate(trace, self.inflate, seed) if self.inflate else trace
+        return inflate_demand(trace, self.inflate, seed) if self.inflate else trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class World:
         self._followers.clear()
         informers = SimpleNamespace(
             store=self.of, index=self._index, labelled=self._labelled, selecting=self._selecting, wait_for=self._wait_for,
-            facts=PodPropertiesCache(),
+            pod_properties=PodPropertiesCache(),
         )  # fmt: skip
         client = SimpleNamespace(of=lambda resource: FakeClient(self, resource), pods=FakeClient(self, PODS))
         clock = SimpleNamespace(time=lambda: self.now, monotonic=lambda: self.now)
@@ -66,12 +66,12 @@ class World:
 
     def _labelled(self, resource: Resource[Any], only: Callable[[Any], bool] = select_all) -> LabelIndex[Any]:
         labelled = LabelIndex(only, self.of(resource).values())
-        self._follow(resource, labelled.follow)
+        self._follow(resource, labelled.apply_deltas)
         return labelled
 
     def _selecting(self, resource: Resource[Any], selector_of: Callable[[Any], LabelSelector]) -> SelectorIndex[Any]:
         selecting = SelectorIndex(selector_of, self.of(resource).values())
-        self._follow(resource, selecting.follow)
+        self._follow(resource, selecting.apply_deltas)
         return selecting
 
     async def _wait_for(self, *args: Any) -> None:

@@ -12,6 +12,7 @@ import click
 
 from pinnace.cli.api_access import connect_cluster
 from pinnace.cli.command import VerbGroup, verb
+from pinnace.cli.local.running import Steps, run_coroutine, translate_cluster_errors
 from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import Table, print_note, print_result
@@ -21,7 +22,10 @@ from pinnace.snapshot.documents import SnapshotError
 from pinnace.study.dask_workers import WorkersError, dask_workers
 from pinnace.study.execution import Run, execute_runs, local_processes, plan_runs, provenance, stored_key
 from pinnace.study.importing import write_import
+from pinnace.study.live import NODES as LIVE_NODES
+from pinnace.study.live import LiveError, LiveOptions, run_live, sample
 from pinnace.study.plan import Study, read_study
+from pinnace.study.replay import RecordingError
 from pinnace.study.report import (
     equal_profiles,
     format_estimate,
@@ -33,6 +37,8 @@ from pinnace.study.report import (
 from pinnace.study.trace import Trace, TraceError
 
 DOWNLOADS = "downloads"
+SHOWN = 10
+"""Maximum number of printed differences of a live run."""
 
 
 @click.group("study", cls=VerbGroup)
@@ -68,6 +74,7 @@ def _plan_options(function: click.decorators.FC) -> click.decorators.FC:
         pinnace study run examples/studies/openb.yaml --trace openb/      # files of a trace in a folder
         pinnace study run mine.yaml --profile Mine --seed 1 --seed 2      # a part of the study
         pinnace study run mine.yaml --executor dask=tcp://10.0.0.1:8786   # on the machines of a dask cluster
+        pinnace study run mine.yaml --profile Mine --seed 1 --live        # a sample on a cluster of processes
     """,
 )
 @_plan_options
@@ -81,6 +88,16 @@ def _plan_options(function: click.decorators.FC) -> click.decorators.FC:
     metavar="dask=ADDRESS",
     help="Run on the workers of a dask.distributed cluster, such as dask=tcp://10.0.0.1:8786.",
 )
+@click.option(
+    "--live", is_flag=True, help="Run a sample on a temporary cluster of processes, and compare the nodes with a replay."
+)
+@click.option(
+    "--live-nodes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Maximum number of nodes with --live.  [default: {LIVE_NODES}]",
+)
+@click.option("--kill-leader", is_flag=True, help="With --live: kill the leading scheduler after half of the tasks.")
 def run(
     settings: Settings,
     file: Path,
@@ -90,6 +107,9 @@ def run(
     seeds: Sequence[int],
     jobs: int,
     executor: str | None,
+    live: bool,
+    live_nodes: int | None,
+    kill_leader: bool,
 ) -> None:
     """Run a study: all traces with all profiles and seeds.
 
@@ -103,8 +123,15 @@ def run(
         raise usage_failure(f"no profile {', '.join(sorted(unknown))}", hint=f"profiles are {', '.join(chosen.profiles)}")
     chosen = replace(chosen, profiles=list(profiles) or chosen.profiles, seeds=sorted(seeds) or chosen.seeds)
     target = out or Path(f"{chosen.name}-results")
+    if (kill_leader or live_nodes) and not live:
+        raise usage_failure("--live-nodes and --kill-leader need --live")
+    if live and executor is not None:
+        raise usage_failure("--live starts a cluster on this machine: it cannot be combined with --executor")
     traces = _load(chosen)
     runs = plan_runs(chosen, traces)
+    if live:
+        _run_live(settings, runs, traces, target, LiveOptions(live_nodes or LIVE_NODES, kill_leader=kill_leader))
+        return
     stored = sum(stored_key(target, item.name) == item.key for item in runs)
     print_note(f"{len(runs)} runs, {stored} of them already finished; results in {target}")
     progress = _Progress(len(runs), stored)
@@ -184,6 +211,32 @@ def _executor(executor: str | None, jobs: int) -> AbstractContextManager[Executo
     if jobs:
         raise usage_failure("--jobs is the number of local processes: it cannot be combined with --executor")
     return dask_workers(address)
+
+
+def _run_live(settings: Settings, runs: Sequence[Run], traces: dict[str, Trace], target: Path, options: LiveOptions) -> None:
+    """Run each of the runs on a cluster of its own. Raise Failure if a replay chose another node."""
+    rows, errors = [], []
+    for item in runs:
+        trace = item.plan.trace_of(sample(traces[item.plan.name], options.nodes), item.seed)
+        try:
+            with translate_cluster_errors(), Steps(settings) as steps:
+                result = run_coroutine(run_live(item, trace, options, target / "live" / item.name, steps))
+        except (LiveError, RecordingError) as error:
+            errors.append(f"{item.name}: {error}")
+            continue
+        shares = ", ".join(f"{name} {number}" for name, number in sorted(result.schedulers.items()))
+        same = result.attempts - len(result.different)
+        counts = (result.nodes, result.tasks, result.placed, shares, result.attempts, same, f"{result.gap:.1f}")
+        rows.append((item.plan.name, item.profile, item.seed, *counts))
+        errors += [
+            f"{item.name}: {x.pod}: {x.recorded or 'no node'}, replayed {x.replayed or 'no node'}"
+            for x in result.different[:SHOWN]
+        ]
+        errors += [f"{item.name}: {name}: no decision for its node" for name in result.unexplained[:SHOWN]]
+    head = ("TRACE", "PROFILE", "SEED", "NODES", "TASKS", "PLACED", "BY", "ATTEMPTS", "REPLAYED ALIKE", "LONGEST GAP S")
+    print_result(Table(head).render([tuple(map(str, row)) for row in rows]))
+    if errors:
+        raise Failure("the replay differs from the cluster", details=errors, code=ExitCode.VERDICT)
 
 
 class _Progress:

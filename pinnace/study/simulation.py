@@ -277,7 +277,7 @@ class Simulation:
         self._leaving.pop(task.name, None)
         del self._tasks[task.name]
         running = self.running.pop(task.name, None)
-        pod = running.pod if running is not None else self._objects.objects(PODS)[f"default/{task.name}"]
+        pod = running.pod if running is not None else self._objects.objects(PODS)[_key(task.pod(self._profile))]
         self._objects.remove(PODS, [pod])
         if evicted:
             self._observer.on_eviction(self, task)

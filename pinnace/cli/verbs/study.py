@@ -1,5 +1,6 @@
 """The verb `study`: run scheduling studies offline, and write their reports."""
 
+import secrets
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -9,14 +10,18 @@ from pathlib import Path
 
 import click
 
+from pinnace.cli.api_access import connect_cluster
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local.running import Steps, run_coroutine, translate_cluster_errors
 from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import Table, print_note, print_result
 from pinnace.runtime.configuration import ConfigurationError
+from pinnace.snapshot.api import ApiError
+from pinnace.snapshot.documents import SnapshotError
 from pinnace.study.dask_workers import WorkersError, dask_workers
 from pinnace.study.execution import Run, execute_runs, local_processes, plan_runs, provenance, stored_key
+from pinnace.study.importing import write_import
 from pinnace.study.live import NODES as LIVE_NODES
 from pinnace.study.live import LiveError, LiveOptions, run_live, sample
 from pinnace.study.plan import Study, read_study
@@ -155,6 +160,47 @@ def report(settings: Settings, file: Path, folder: Path | None, out: Path | None
     _report(chosen, target, _load(chosen))
 
 
+@verb(
+    "import",
+    examples="""
+        pinnace study import --kubeconfig ~/.kube/config --context production -o production
+        pinnace study import -o local --seed team                  # the current pinnace cluster, with repeatable pseudonyms
+    """,
+)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The folder of the files.",
+)
+@click.option("--seed", metavar="TEXT", help="Equal seeds give equal pseudonyms. By default, a random one that is not stored.")
+def import_cluster(settings: Settings, folder: Path, seed: str | None) -> None:
+    """Read the nodes and pods of a cluster through its API, and write them with pseudonyms, and a study of them.
+
+    Names and most values of labels are replaced consistently, so that affinities still match. Resources, taints, affinities,
+    priorities and distances in time are kept. All else is omitted, such as images, commands and annotations. docs/studies.md
+    has the list.
+    """
+    try:
+        with connect_cluster(settings) as api:
+            kinds = [kind for kind in api.discover_kinds() if kind.full_name in ("nodes", "pods")]
+            objects = [thing for kind in kinds for thing in api.list_objects(kind)]
+        trace, files = write_import(objects, seed if seed is not None else secrets.token_hex(16), folder)
+    except SnapshotError as error:
+        raise usage_failure(str(error)) from error
+    except ApiError as error:
+        raise Failure(f"the API server refuses: {error}") from error
+    except TraceError as error:
+        raise Failure(str(error), code=ExitCode.INVALID) from error
+    print_result("".join(f"wrote {file}\n" for file in files))
+    print_note(
+        f"{len(trace.machines):,} nodes and {len(trace.tasks):,} pods without DaemonSets; next: pinnace study run {files[-1]}"
+    )
+
+
 def _executor(executor: str | None, jobs: int) -> AbstractContextManager[Executor]:
     """Return the local processes, or the workers that --executor names."""
     if executor is None:
@@ -248,3 +294,4 @@ def _report(chosen: Study, target: Path, traces: dict[str, Trace]) -> None:
 
 study.add_command(run)
 study.add_command(report)
+study.add_command(import_cluster)

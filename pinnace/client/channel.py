@@ -8,6 +8,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import grpc
@@ -50,6 +51,8 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.enable_http_proxy", 0),  # ignore the proxy variables of the environment
     ("grpc.use_local_subchannel_pool", 1),  # do not share sockets between Connections
 )
+STREAMS_PER_CHANNEL = 150
+"""Streams on one connection, so that other calls have room. An API server accepts 250 calls on one; gRPC queues more silently."""
 WRITE_TIMEOUT = 1.0
 """Seconds before sending one stream request times out. Without a timeout, gRPC blocks forever if a call ends before its
 metadata is sent (`_StreamRequestMixin._write` in grpcio)."""
@@ -59,8 +62,14 @@ PresentFence: TypeAlias = Callable[[], Fence | None]
 """A function that returns the fence of a leader's term, or None after the term has ended."""
 
 
+@dataclass(slots=True)
+class _StreamChannel:
+    channel: grpc.aio.Channel
+    streams: int = 0
+
+
 class Peer:
-    """One API server. Its channel is created on first use."""
+    """One API server. Its channel is created on first use. Above STREAMS_PER_CHANNEL streams, it has further channels."""
 
     def __init__(self, endpoint: str, host: str = "", tls: ReloadingCredentials | None = None) -> None:
         """`host`: the host name of the endpoint. With `tls`, the server's certificate must be valid for it."""
@@ -71,6 +80,8 @@ class Peer:
         self._credentials_rejected = False
         self._channel: grpc.aio.Channel | None = None
         self._exchange: Exchange | None = None
+        self._stream_channels: list[_StreamChannel] = []
+        """The channel, if it has streams, and further channels."""
         self._closing_channels: set[asyncio.Task[None]] = set()
 
     @property
@@ -85,6 +96,24 @@ class Peer:
         if self._exchange is None or self._exchange.is_closed:
             self._exchange = Exchange(self.channel, self.endpoint)
         return self._exchange
+
+    def open_stream(self, start: Callable[[grpc.aio.Channel], Any]) -> Any:
+        """Start a stream on a channel with room for it. Return its call."""
+        place = next((item for item in self._stream_channels if item.streams < STREAMS_PER_CHANNEL), None)
+        if place is None:
+            place = _StreamChannel(self._create_channel() if self._stream_channels else self.channel)
+            self._stream_channels.append(place)
+        call = start(place.channel)
+        place.streams += 1
+        call.add_done_callback(lambda _: self._release_stream(place))
+        return call
+
+    def _release_stream(self, place: _StreamChannel) -> None:
+        place.streams -= 1
+        if not place.streams and place in self._stream_channels:
+            self._stream_channels.remove(place)
+            if place.channel is not self._channel:
+                self._close_later(place.channel, 0.0)
 
     def is_ready(self) -> bool:
         """Return whether the channel is connected and the server has not rejected its credentials."""
@@ -115,8 +144,7 @@ class Peer:
     async def close(self) -> None:
         if self._exchange is not None:
             self._exchange.close()
-        if self._channel is not None:
-            channel, self._channel = self._channel, None
+        for channel in self._forget_channels():
             await channel.close()
         for task in self._closing_channels:
             task.cancel()
@@ -124,11 +152,22 @@ class Peer:
 
     def _replace_channel(self) -> None:
         """Replace the channel for new calls. Open calls have DRAIN_GRACE seconds to finish."""
+        for channel in self._forget_channels():
+            self._close_later(channel, DRAIN_GRACE)
+        self._exchange = None
+
+    def _forget_channels(self) -> list[grpc.aio.Channel]:
+        """Return the channels. New calls create others."""
+        channels = [item.channel for item in self._stream_channels if item.channel is not self._channel]
         if self._channel is not None:
-            task = asyncio.create_task(_close_later(self._channel))
-            self._closing_channels.add(task)
-            task.add_done_callback(self._closing_channels.discard)
-            self._channel = self._exchange = None
+            channels.append(self._channel)
+        self._channel, self._stream_channels = None, []
+        return channels
+
+    def _close_later(self, channel: grpc.aio.Channel, seconds: float) -> None:
+        task = asyncio.create_task(_close_after(channel, seconds))
+        self._closing_channels.add(task)
+        task.add_done_callback(self._closing_channels.discard)
 
     def _create_channel(self) -> grpc.aio.Channel:
         if self._tls is None:
@@ -138,9 +177,9 @@ class Peer:
         return grpc.aio.secure_channel(self.endpoint, self._presented.for_channel(), options=[*OPTIONS, *named])
 
 
-async def _close_later(channel: grpc.aio.Channel) -> None:
+async def _close_after(channel: grpc.aio.Channel, seconds: float) -> None:
     try:
-        await asyncio.sleep(DRAIN_GRACE)
+        await asyncio.sleep(seconds)
     finally:
         await channel.close()
 

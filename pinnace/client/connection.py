@@ -239,8 +239,11 @@ class Connection:
         decode = Decoder(response)
 
         def open_stream(peer: Peer) -> Any:
-            call = peer.channel.unary_stream(method, type(request).SerializeToString, decode)
-            return call(request, metadata=metadata or None)
+            def start(channel: grpc.aio.Channel) -> Any:
+                call: Any = channel.unary_stream(method, type(request).SerializeToString, decode)
+                return call(request, metadata=metadata or None)
+
+            return peer.open_stream(start)
 
         return Stream(self, method, await self.select_server(method), open_stream, decode)
 
@@ -249,8 +252,11 @@ class Connection:
         decode = Decoder(response)
 
         def open_stream(peer: Peer) -> Any:
-            call = peer.channel.stream_stream(method, request.SerializeToString, decode)
-            return call(metadata=metadata or None)
+            def start(channel: grpc.aio.Channel) -> Any:
+                call: Any = channel.stream_stream(method, request.SerializeToString, decode)
+                return call(metadata=metadata or None)
+
+            return peer.open_stream(start)
 
         return Duplex(self, method, await self.select_server(method), open_stream, decode)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -99,3 +100,27 @@ async def test_flood_is_carried_out_behind_the_calls_of_others(server: Server) -
     assert not lost, "the leader leads on"
     await candidate.release()
     await campaign
+
+
+async def test_connection_has_more_streams_than_one_channel_can_carry(server: Server) -> None:
+    connection = server.connect("mallory")
+    client = Client(connection)
+    created = await client.pods.create(make_pod("p").req(cpu="1m").new())
+    heard = 0
+
+    async def follow() -> None:
+        nonlocal heard
+        async with aclosing(client.pods.watch("default")) as batches:
+            async for batch in batches:
+                heard += any(obj.metadata.uid == created.metadata.uid for _, obj in batch.events)
+                if batch.events:
+                    await asyncio.Event().wait()
+
+    watches = [asyncio.ensure_future(follow()) for _ in range(2 * MAX_STREAMS)]
+    async with asyncio.timeout(PATIENCE):
+        while heard < len(watches):
+            await asyncio.sleep(0.01)
+        await client.pods.get("p", "default")
+    for watch in watches:
+        watch.cancel()
+    await asyncio.gather(*watches, return_exceptions=True)

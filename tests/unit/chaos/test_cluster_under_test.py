@@ -43,7 +43,7 @@ class FakeCluster:
             raise ClusterError(f"{name} does not run")
         self.code = self.answers
 
-    def ended(self) -> list[str]:
+    def stopped_processes(self) -> list[str]:
         return [] if self.code is None else [NAME]
 
     def exit_code(self, name: str) -> int | None:

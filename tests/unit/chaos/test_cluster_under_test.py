@@ -43,7 +43,7 @@ class FakeCluster:
             raise ClusterError(f"{name} does not run")
         self.code = self.answers
 
-    def ended(self) -> list[str]:
+    def stopped_processes(self) -> list[str]:
         return [] if self.code is None else [NAME]
 
     def exit_code(self, name: str) -> int | None:
@@ -75,9 +75,9 @@ async def test_crash_before_a_fault_is_reported(world: ClusterUnderTest, cluster
 async def test_process_ended_by_a_fault_has_not_crashed(world: ClusterUnderTest, cluster: FakeCluster) -> None:
     fault = Kill(world, NAME, random.Random())
     await fault.inject()
-    assert cluster.ended() and not world.find_crashed_processes()
+    assert cluster.stopped_processes() and not world.find_crashed_processes()
     await fault.undo()
-    assert not cluster.ended() and not world.unstoppable_processes
+    assert not cluster.stopped_processes() and not world.unstoppable_processes
 
 
 @pytest.mark.parametrize("code", [0, -signal.SIGTERM, -signal.SIGKILL])
@@ -103,7 +103,7 @@ async def test_excused_exit_is_no_crash_and_recover_restarts_the_process(world: 
     cluster.code = -signal.SIGABRT
     assert not world.find_crashed_processes()
     assert await world.end_excuse(NAME)
-    assert not cluster.ended()
+    assert not cluster.stopped_processes()
     (excuse,) = world.excuses
     assert excuse.process == NAME and excuse.began <= excuse.ended
 
@@ -136,15 +136,15 @@ async def test_excuses_of_two_faults_end_separately(world: ClusterUnderTest, clu
         "the second fault restarts the process"
     )
     assert await world.end_excuse(NAME)
-    assert not cluster.ended()
+    assert not cluster.stopped_processes()
 
 
 async def test_process_runs_with_another_plan_until_it_is_restored(world: ClusterUnderTest, cluster: FakeCluster) -> None:
     other = replace(PLAN, argv=(*PLAN.argv, "--audit-log-path", "/dev/full"))
     await world.restart_with_plan(NAME, other)
-    assert cluster.state.find_process(NAME).plan == other and not cluster.ended() and not world.find_crashed_processes()
+    assert cluster.state.find_process(NAME).plan == other and not cluster.stopped_processes() and not world.find_crashed_processes()
     await world.restore_original_plan(NAME)
-    assert cluster.state.find_process(NAME).plan == PLAN and not cluster.ended() and not world.find_crashed_processes()
+    assert cluster.state.find_process(NAME).plan == PLAN and not cluster.stopped_processes() and not world.find_crashed_processes()
     await world.restore_original_plan(NAME)  # already restored
     assert not world.unstoppable_processes
 
@@ -155,5 +155,5 @@ async def test_exit_under_another_plan_is_reported_and_restarted_as_before(
     await world.restart_with_plan(NAME, replace(PLAN, argv=("other",)))
     cluster.code = 1
     await world.restore_original_plan(NAME)
-    assert cluster.state.find_process(NAME).plan == PLAN and not cluster.ended()
+    assert cluster.state.find_process(NAME).plan == PLAN and not cluster.stopped_processes()
     assert world.unstoppable_processes == [f"{NAME} failed while it was stopping: exit code 1; see its log"]

@@ -195,7 +195,8 @@ class TestPreBind:
             while not world.told:
                 await asyncio.sleep(0.01)
                 await world.settle()
-        assert world.told == ['failed a: plugin "Slow" failed in PreBind: Overdue: it did not return within 0.01 s, retry']
+        failure = 'plugin "Slow" failed in PreBind: PluginTimeout: it did not return within 0.01 s'
+        assert world.told == [f"failed a: {failure}, retry"]
 
     async def test_plugin_that_ignores_its_cancellation_is_left_to_itself(
         self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -210,7 +211,7 @@ class TestPreBind:
             while not world.told:
                 await asyncio.sleep(0.01)
                 await world.settle()
-        said = 'failed a: plugin "Slow" failed in PreBind: Overdue: it ignored its cancellation for 0.02 s, retry'
+        said = 'failed a: plugin "Slow" failed in PreBind: PluginTimeout: it ignored its cancellation for 0.02 s, retry'
         assert world.told == [said] and logged(caplog, PluginAbandoned) == [PluginAbandoned("Slow", "PreBind", "default/a")]
         over.set()
         await world.settle()
@@ -306,7 +307,7 @@ class TestBind:
             while not world.api.reads:
                 await asyncio.sleep(0.01)
                 await world.resolve()
-        assert world.told == ['failed a: plugin "Slow" failed in Bind: Overdue: it did not return within 0.01 s'], (
+        assert world.told == ['failed a: plugin "Slow" failed in Bind: PluginTimeout: it did not return within 0.01 s'], (
             "there is no such pod"
         )
 

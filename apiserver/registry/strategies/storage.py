@@ -137,10 +137,11 @@ def _validate_source(spec: PersistentVolumeSpec, out: list[Violation]) -> None:
 def _validate_capacity(spec: PersistentVolumeSpec, out: list[Violation]) -> None:
     if not spec.capacity:
         out.append(required("spec.capacity"))
-    elif list(spec.capacity) != [STORAGE_RESOURCE]:
-        out.append(unsupported("spec.capacity", ",".join(sorted(spec.capacity)), (STORAGE_RESOURCE,)))
-    else:
-        validate_size(spec.capacity[STORAGE_RESOURCE].string, f"spec.capacity[{STORAGE_RESOURCE}]", out)
+    amounts = {name: spec.capacity[name].string for name in sorted(spec.capacity)}
+    if list(amounts) != [STORAGE_RESOURCE]:
+        out.append(unsupported("spec.capacity", amounts or None, (STORAGE_RESOURCE,)))
+    for name, amount in amounts.items():
+        validate_size(amount, f"spec.capacity[{name[: names.MAX_KEY]}]", out)
 
 
 class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):

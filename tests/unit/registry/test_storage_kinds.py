@@ -69,10 +69,13 @@ class TestPersistentVolumes:
             ({"accessModes": []}, ["spec.accessModes: Required value"]),
             ({"accessModes": ["x"]}, [f'spec.accessModes: Unsupported value: "x": supported values: {MODES}']),
             ({"accessModes": ["ReadWriteOncePod", "ReadOnlyMany"]}, [f"spec.accessModes: Forbidden: {ALONE}"]),
-            ({"capacity": {}}, ["spec.capacity: Required value"]),
+            (
+                {"capacity": {}},
+                ["spec.capacity: Required value", 'spec.capacity: Unsupported value: null: supported values: "storage"'],
+            ),
             (
                 {"capacity": {"storage": "1", "cpu": "1"}},
-                ['spec.capacity: Unsupported value: "cpu,storage": supported values: "storage"'],
+                ['spec.capacity: Unsupported value: {"cpu":"1","storage":"1"}: supported values: "storage"'],
             ),
             ({"capacity": {"storage": "0"}}, ['spec.capacity[storage]: Invalid value: "0": must be greater than zero']),
             (

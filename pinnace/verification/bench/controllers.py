@@ -30,8 +30,8 @@ POLL = 0.1
 SETTLING = 5.0
 """Seconds until the effects of the work have ended: events, bookmarks."""
 MINUTE = 60.0
-MARGIN = 10.0
-"""Minimum of seconds before the minute at which the jobs are due, in which the cron jobs are created."""
+MARGIN = 30.0
+"""Minimum number of seconds in which the cron jobs are created, before the minute at which their jobs are due."""
 _LABELS = {"app": "bench"}
 
 
@@ -102,16 +102,18 @@ async def _create_daemon_set(client: Client, count: int) -> Wait:
 
 async def _create_cron_jobs(client: Client, count: int) -> tuple[float, Wait]:
     """Create the cron jobs. Return the time of the minute at which their jobs are due, in monotonic seconds, when it comes."""
-    await asyncio.sleep(MINUTE - time.time() % MINUTE + 1.0)  # the next minute is almost a minute away
+    due = (time.time() // MINUTE + 1) * MINUTE
+    if due - time.time() < MARGIN:
+        await asyncio.sleep(due - time.time())
+        due += MINUTE
     job = {"suspend": True, "template": {"spec": _template()["spec"] | {"restartPolicy": "Never"}}}
     spec = {"schedule": "* * * * *", "jobTemplate": {"spec": job}}
     for number in range(count):
         metadata = {"name": f"cron-{number}", "namespace": "default"}
         await client.of(CRON_JOBS).create(from_dict(CRON_JOBS, {"metadata": metadata, "spec": spec}))
-    left = MINUTE - time.time() % MINUTE
-    if left > MINUTE - MARGIN or (await client.of(JOBS).list("default")).items:
-        raise BenchError(f"{count:,} cron jobs cannot be created within a minute: use fewer")
-    await asyncio.sleep(left)
+    if time.time() > due or (await client.of(JOBS).list("default")).items:
+        raise BenchError(f"{count:,} cron jobs could not be created before the next minute: use fewer")
+    await asyncio.sleep(due - time.time())
 
     async def active() -> int:
         return sum(bool(item.status.active) for item in (await client.of(CRON_JOBS).list("default")).items)

@@ -21,7 +21,7 @@ from pinnace.apiserver.auth.tokens import TOKEN_KEY, ObjectId, TokenSettings, en
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
 from pinnace.apiserver.registry.admission import WriteRequest
-from pinnace.apiserver.registry.deletion import copy
+from pinnace.apiserver.registry.deletion import copy_without_version
 from pinnace.apiserver.registry.mutation import ObjectVersion
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.registry.strategies.configuration import SERVICE_ACCOUNT_NAME, SERVICE_ACCOUNT_TOKEN
@@ -42,7 +42,7 @@ _TYPE = SERVICE_ACCOUNT_TOKEN.encode()
 _EVERY_SECRET = SelectionPredicate.parse(SECRETS, "", "", "")
 
 
-def belongs_to(secret: Secret, account: ServiceAccount | None) -> bool:
+def is_token_secret_of(secret: Secret, account: ServiceAccount | None) -> bool:
     """Report whether the account is that of the Secret."""
     uid = secret.metadata.annotations.get(SERVICE_ACCOUNT_UID)
     return account is not None and (not uid or uid == account.metadata.uid)
@@ -59,7 +59,7 @@ def fill_secret(secret: Secret, account: ServiceAccount, settings: TokenSettings
     missing = {key: value for key, value in data.items() if secret.data.get(key) != value}
     if not missing and secret.metadata.annotations.get(SERVICE_ACCOUNT_UID) == uid:
         return None
-    filled: Secret = copy(SECRETS, secret)
+    filled: Secret = copy_without_version(SECRETS, secret)
     filled.data.update(missing)
     filled.metadata.annotations[SERVICE_ACCOUNT_UID] = uid
     return filled
@@ -106,10 +106,10 @@ class TokenSecretFiller:
         done, orphans = True, list[Secret]()
         for secret in await self._token_secrets():
             account = self._account_of(secret)
-            if account is None or not belongs_to(secret, account):
+            if account is None or not is_token_secret_of(secret, account):
                 orphans.append(secret)
             elif fill_secret(secret, account, self._settings) is not None:
-                done = await self._fill(secret, account) and done
+                done = await self._write_secret(secret, account) and done
         return (not orphans or await self._delete_orphans()) and done
 
     async def _token_secrets(self) -> list[Secret]:
@@ -122,13 +122,13 @@ class TokenSecretFiller:
         entry = self._accounts.get(SERVICE_ACCOUNTS.key(secret.metadata.namespace, name))
         return entry.obj if entry is not None else None
 
-    async def _fill(self, secret: Secret, account: ServiceAccount) -> bool:
+    async def _write_secret(self, secret: Secret, account: ServiceAccount) -> bool:
         def change(present: ObjectVersion[Secret]) -> Secret:
             return fill_secret(present.obj, account, self._settings) or present.obj
 
         metadata = secret.metadata
         try:
-            (outcome,) = await self._store.modify(metadata.namespace, metadata.name, change, _REQUEST)
+            (outcome,) = await self._store.modify_object(metadata.namespace, metadata.name, change, _REQUEST)
         except (CacheError, StorageError) as error:
             log.warning("cannot write the token of secret %s/%s: %s", metadata.namespace, metadata.name, error)
             return False
@@ -139,7 +139,7 @@ class TokenSecretFiller:
         try:
             await self._refresh()
             secrets = await self._token_secrets()
-            doomed = [secret for secret in secrets if not belongs_to(secret, self._account_of(secret))]
+            doomed = [secret for secret in secrets if not is_token_secret_of(secret, self._account_of(secret))]
             requests = [DeleteRequest(namespace=secret.metadata.namespace, name=secret.metadata.name) for secret in doomed]
             for request, secret in zip(requests, doomed, strict=True):
                 request.options.preconditions.uid = secret.metadata.uid

@@ -73,10 +73,10 @@ from pinnace.apiserver.customresources.controller import DefinitionController
 from pinnace.apiserver.customresources.conversion import ConversionWebhooks
 from pinnace.apiserver.customresources.registry import CustomResources, MethodTable
 from pinnace.apiserver.customresources.service import ConvertedObjectService, CustomObjectService
-from pinnace.apiserver.customresources.store import CustomStore, VersionForm
+from pinnace.apiserver.customresources.store import CustomStore, VersionConverter
 from pinnace.apiserver.customresources.strategy import CustomObjectStrategy
-from pinnace.apiserver.election.history import BackupTermsEnder
-from pinnace.apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
+from pinnace.apiserver.election.service import DEFAULT_LEASE, ElectionsService, election_timing
+from pinnace.apiserver.election.term_history import BackupTermsEnder
 from pinnace.apiserver.flow.control import SEATS, PriorityAndFairness
 from pinnace.apiserver.kubernetes_service import DEFAULT_PORT, KubernetesServiceKeeper
 from pinnace.apiserver.quota.ledger import Quotas
@@ -112,7 +112,7 @@ from pinnace.apiserver.services.resource import EventService, NamespaceService, 
 from pinnace.apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, StatsCollector
 from pinnace.apiserver.services.scale import ScaledService
 from pinnace.apiserver.services.tokens import TokensService
-from pinnace.apiserver.startup import Bootstrap, Claim, ClusterIdentity, Migration, ReadinessGate
+from pinnace.apiserver.startup import Bootstrap, ClusterIdentity, IdentityClaim, Migration, ReadinessGate
 from pinnace.apiserver.storage.committer import Committer, MarkerSweeper
 from pinnace.apiserver.storage.compactor import INTERVAL, Compactor
 from pinnace.apiserver.storage.interface import Storage
@@ -161,7 +161,7 @@ class ServerSettings:
     """The minimum duration of a watch in seconds (see pinnace.apiserver.services.methods)."""
     preempted: Callable[[], int] = no_preemptions
     """Returns the number of preemptions of this process (see pinnace.runtime.cpu)."""
-    cluster: Claim = field(default_factory=Claim)
+    cluster: IdentityClaim = field(default_factory=IdentityClaim)
     """The cluster to which the server belongs."""
 
     @property
@@ -198,7 +198,7 @@ class Assembly:
         self._compactor = Compactor(storage, clock, settings.compaction_interval)
         self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
         self._quotas = Quotas(
-            storage, self.cacher, self._committer, self._refresh, clock, self._rng, preempted=settings.preempted
+            storage, self.cacher, self._committer, self._wait_until_cache_fresh, clock, self._rng, preempted=settings.preempted
         )
         of = self.cacher.cache_of
         accounts = ServiceAccountAdmission(of(SERVICE_ACCOUNTS)) if SERVICE_ACCOUNT in settings.optional_plugins else None
@@ -210,7 +210,7 @@ class Assembly:
         self._nodes = NodeAuthorizer(of(NODES), of(PODS), of(PERSISTENT_VOLUMES))
         self._rbac = RbacAuthorizer(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._audit = CallAudit(settings.audit)
-        self.policy = UnionAuthorizer(self._rbac, self._nodes, self._refresh, self._audit)
+        self.policy = UnionAuthorizer(self._rbac, self._nodes, self._wait_until_cache_fresh, self._audit)
         self.account_tokens = self._token_authenticator()
         """None: the server accepts no tokens of service accounts."""
         self._fences = FenceVerifier(storage, self.cacher, self.policy)
@@ -225,7 +225,7 @@ class Assembly:
             self.policy,
             clock=clock,
             rng=self._rng,
-            timing=timing_of(settings.election_lease),
+            timing=election_timing(settings.election_lease),
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
         self._admission = admission = build_chain(self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock)
@@ -251,7 +251,7 @@ class Assembly:
         self._token_secrets = None
         if settings.account_tokens is not None:
             self._token_secrets = TokenSecretFiller(
-                self._stores[SECRETS], self.cacher, settings.account_tokens, self._refresh, clock
+                self._stores[SECRETS], self.cacher, settings.account_tokens, self._wait_until_cache_fresh, clock
             )
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
         ids = RequestIds(f"{self._rng.getrandbits(48):012x}")
@@ -261,23 +261,23 @@ class Assembly:
         self._authorizations = StreamAuthorizations(
             self.policy, self._role_versions, settings.min_request_timeout, clock, self._rng
         )
-        self._custom = CustomResources(self.cacher, self._custom_methods, self._refresh)
+        self._custom = CustomResources(self.cacher, self._custom_methods, self._wait_until_cache_fresh)
         self._definitions = DefinitionController(
             self._custom,
             self._stores[CUSTOM_RESOURCE_DEFINITIONS],
             self._custom_store_of,
             self.cacher,
             self.opening.bootstrapped,
-            self._refresh,
+            self._wait_until_cache_fresh,
             clock,
         )
         self.methods = MethodTable(self._build_methods(), self._custom)
         self._calls.set_methods(self.methods)
 
     async def run(self) -> None:
-        """Run until cancelled. If a task fails, all tasks are cancelled and the error is raised. Raises OtherCluster before
+        """Run until cancelled. If a task fails, all tasks are cancelled and the error is raised. Raises ClusterMismatch before
         the first write."""
-        await self._identity.check()
+        await self._identity.verify_identity()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(run_unending("identity", self._identity.run), name="identity")
@@ -286,7 +286,7 @@ class Assembly:
                     run_unending("committer of elections", self._elections_committer.run), name="committer of elections"
                 )
                 for committer in (self._committer, self._elections_committer):
-                    tasks.create_task(run_unending("pipelines", committer.keep_pipelines), name="pipelines")
+                    tasks.create_task(run_unending("pipelines", committer.keep_pipelines_open), name="pipelines")
                 tasks.create_task(run_unending("flow control", self._flow.run), name="flow control")
                 tasks.create_task(run_unending("tenures", self._authorizations.run), name="tenures")
                 tasks.create_task(run_unending("sweeper", self._sweeper.run), name="sweeper")
@@ -297,19 +297,19 @@ class Assembly:
                 tasks.create_task(run_unending("elections", self._elections.run), name="elections")
                 tasks.create_task(run_unending("opening", self.opening.run), name="opening")
                 tasks.create_task(run_unending("definitions", self._definitions.run), name="definitions")
-                tasks.create_task(self._migrate(), name="migration")
+                tasks.create_task(self._migrate_storage_format(), name="migration")
                 if self._token_secrets is not None:
                     for name, part in (("service kubernetes", self._kubernetes), ("token secrets", self._token_secrets)):
-                        tasks.create_task(run_unending(name, partial(self._run_when_open, part.run)), name=name)
+                        tasks.create_task(run_unending(name, partial(self._run_after_bootstrap, part.run)), name=name)
         finally:
             await self._webhook_client.close()
 
-    async def _run_when_open(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _run_after_bootstrap(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run work that writes, when the server has its state and its bootstrap objects."""
         await self.opening.bootstrapped.wait()
         await work()
 
-    async def _migrate(self) -> None:
+    async def _migrate_storage_format(self) -> None:
         await self.opening.bootstrapped.wait()
         await self._migration.run()
 
@@ -324,27 +324,28 @@ class Assembly:
     def _build_methods(self) -> Mapping[str, Method]:
         of_resources, opening = self._build_services(), self.opening
         services: list[tuple[ServiceDescriptor, object, Gate]] = [
-            (_service_descriptor(resource), service, opening.gate(resource)) for resource, service in of_resources.items()
+            (_service_descriptor(resource), service, opening.resource_gate(resource))
+            for resource, service in of_resources.items()
         ]
         for resource in SERVED_VERSIONS:
             stored = conversion_of(resource).stored
             converting = ConvertingService(resource, self._stores[stored], self.cacher, NoAudit(), self.policy, self._clock)
-            services.append((_service_descriptor(resource), converting, opening.gate(stored)))
+            services.append((_service_descriptor(resource), converting, opening.resource_gate(stored)))
         tables = TablesService(of_resources, self._clock)
         services.append((tables_pb2.DESCRIPTOR.services_by_name["Tables"], tables, opening.refusal))
         usage = metrics_pb2.DESCRIPTOR.services_by_name
         surveyor = StatsCollector(self._settings.kubelets)
         of_nodes = NodeMetricsService(of_resources[NODES], surveyor)
         of_pods = PodMetricsService(of_resources[PODS], self.cacher.cache_of(NODES), surveyor)
-        services.append((usage["NodeMetrics"], of_nodes, opening.gate(NODES)))
-        services.append((usage["PodMetrics"], of_pods, opening.gate(PODS)))
+        services.append((usage["NodeMetrics"], of_nodes, opening.resource_gate(NODES)))
+        services.append((usage["PodMetrics"], of_pods, opening.resource_gate(PODS)))
         services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, opening.refusal))
         services.append((keys_pb2.DESCRIPTOR.services_by_name["Keys"], KeysService(self._storage), opening.refusal))
         services.append((calls_pb2.DESCRIPTOR.services_by_name["Calls"], self._calls, opening.refusal))
         authorization = authorization_pb2.DESCRIPTOR.services_by_name["Authorization"]
-        reviews = AuthorizationService(self.policy, self._settings.tokens, self.account_tokens, self._refresh)
+        reviews = AuthorizationService(self.policy, self._settings.tokens, self.account_tokens, self._wait_until_cache_fresh)
         services.append((authorization, reviews, opening.refusal))
-        tokens = TokensService(self._settings.account_tokens, self.cacher, self._nodes.owns, self._clock, self._rng)
+        tokens = TokensService(self._settings.account_tokens, self.cacher, self._nodes.owns_node, self._clock, self._rng)
         services.append((tokens_pb2.DESCRIPTOR.services_by_name["Tokens"], tokens, opening.refusal))
         services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), opening.refusal))
         methods: dict[str, Method] = {}
@@ -399,30 +400,42 @@ class Assembly:
         return AccountTokenAuthenticator(settings, of(SERVICE_ACCOUNTS), of(PODS), of(SECRETS), of(NODES), self._clock)
 
     def _build_store(self, resource: Resource[Any], admission: AdmissionChain) -> Store[Any]:
-        committer = self._quotas.commits(resource)
+        committer = self._quotas.committer_of(resource)
         if resource is EVENTS:
             committer = LeasedEventCommitter(committer, self._storage, self._clock)
         strategy, clock, rng = self._strategies[resource.plural], self._clock, self._rng
         allocator: Allocator[Any] | None = None
         if resource is SERVICES:
-            allocator = ServiceAllocator(self.cacher, self._storage, self._refresh, self._settings.services, clock, rng)
+            allocator = ServiceAllocator(
+                self.cacher, self._storage, self._wait_until_cache_fresh, self._settings.services, clock, rng
+            )
         elif resource is IP_ADDRESSES:
             allocator = AddressGuard(self._storage)
         mutator = Mutator(resource, self.cacher.cache_of(resource), self._storage, committer, clock, allocator)
-        return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._reviewers, self._settings.tracer)
+        return Store(
+            resource,
+            strategy,
+            admission,
+            mutator,
+            self._wait_until_cache_fresh,
+            clock,
+            rng,
+            self._reviewers,
+            self._settings.tracer,
+        )
 
     def _custom_methods(self, version: CustomVersion) -> Mapping[str, Method]:
         """Return the methods of a version of a custom kind."""
         resource = version.resource
-        strategy, form = CustomObjectStrategy(version), VersionForm(version, self._conversions)
+        strategy, form = CustomObjectStrategy(version), VersionConverter(version, self._conversions)
         store = self._custom_store(version, strategy, form)
         service = CustomObjectService(version, store, self.cacher, self._audit, self.policy)
-        if form.needs_calls:
+        if form.uses_webhook:
             service = ConvertedObjectService(version, store, form, self.cacher, self._audit, self.policy)
         return build_methods(
             customobjects_pb2.DESCRIPTOR.services_by_name["CustomObjects"].methods,
             service,
-            self.opening.gate(resource),
+            self.opening.resource_gate(resource),
             self._flow,
             self.policy,
             self._authorizations,
@@ -431,16 +444,16 @@ class Assembly:
             resource,
         )
 
-    def _custom_store(self, version: CustomVersion, strategy: CustomObjectStrategy, form: VersionForm) -> CustomStore:
+    def _custom_store(self, version: CustomVersion, strategy: CustomObjectStrategy, form: VersionConverter) -> CustomStore:
         resource, clock, rng = version.resource, self._clock, self._rng
-        committer, cache = self._quotas.commits(resource), self.cacher.cache_of(resource)
+        committer, cache = self._quotas.committer_of(resource), self.cacher.cache_of(resource)
         mutator = Mutator(resource, cache, self._storage, committer, clock, form=form)
         store = CustomStore(
             resource,
             strategy,
             self._admission,
             mutator,
-            self._refresh,
+            self._wait_until_cache_fresh,
             clock,
             rng,
             self._reviewers,
@@ -454,7 +467,7 @@ class Assembly:
         kind = self._custom.kinds.get(definition)
         if kind is None:
             return None
-        return self._custom_store(kind.storage, CustomObjectStrategy(kind.storage), VersionForm(kind.storage))
+        return self._custom_store(kind.storage, CustomObjectStrategy(kind.storage), VersionConverter(kind.storage))
 
     def _new_reviewers(self) -> Reviewers:
         of, decide = self.cacher.cache_of, self.policy.decide
@@ -497,7 +510,7 @@ class Assembly:
         """Return the versions of all roles and bindings; None while bootstrap roles may be missing."""
         return self._rbac.versions if self.opening.readiness() is None else None
 
-    async def _refresh(self) -> None:
+    async def _wait_until_cache_fresh(self) -> None:
         await self.cacher.wait_until_fresh(READ_TIMEOUT)
 
 

@@ -95,7 +95,7 @@ def not_found(resource: Resource[Any], name: str) -> Refusal:
     return Refusal(Code.NOT_FOUND, "NotFound", f'{resource.plural} "{name}" not found')
 
 
-def unreadable(resource: Resource[Any], name: str) -> Refusal:
+def undecodable_object(resource: Resource[Any], name: str) -> Refusal:
     """The stored value cannot be parsed, or is nested too deeply. The reason is the one that Kubernetes uses."""
     message = f'{resource.plural} "{name}" cannot be decoded from etcd: lists and watches omit it'
     hint = f"if the object is not needed, delete its key in etcd, below {resource.prefix}"
@@ -106,7 +106,7 @@ def already_exists(resource: Resource[Any], name: str) -> Refusal:
     return Refusal(Code.ALREADY_EXISTS, "AlreadyExists", f'{resource.plural} "{name}" already exists')
 
 
-def stale(resource: Resource[Any], name: str, given: str, now: int) -> Refusal:
+def stale_resource_version(resource: Resource[Any], name: str, given: str, now: int) -> Refusal:
     message = f'{resource.plural} "{name}": resourceVersion {given} is stale, the current one is {now}'
     return Refusal(Code.ABORTED, "Conflict", message, metadata=(("resourceVersion", str(now)),))
 
@@ -128,7 +128,7 @@ def precondition_failed(resource: Resource[Any], name: str, precondition: str, g
     return Refusal(Code.ABORTED, reason, message, metadata=((PRECONDITION_KIND, resource.kind),))
 
 
-def contended(resource: Resource[Any], name: str) -> Refusal:
+def contended_object(resource: Resource[Any], name: str) -> Refusal:
     message = f'{resource.plural} "{name}": too many concurrent writes of this object, please retry'
     return Refusal(Code.ABORTED, "Contended", message, retry_after=RETRY_AFTER)
 
@@ -153,7 +153,7 @@ def _truncate_violations(violations: Sequence[Violation]) -> list[Violation]:
     return shown
 
 
-def too_much(resource: Resource[Any], name: str, most: int) -> Refusal:
+def too_many_items(resource: Resource[Any], name: str, most: int) -> Refusal:
     message = f'{resource.plural} "{name}": too many items in lists and maps: at most {most:,}'
     return Refusal(Code.INVALID_ARGUMENT, "TooManyItems", message)
 
@@ -163,12 +163,12 @@ def bad_request(message: str, hint: str = "") -> Refusal:
     return Refusal(Code.INVALID_ARGUMENT, "BadRequest", message, metadata=(("hint", hint),) if hint else ())
 
 
-def untyped(message: str) -> Refusal:
+def untyped_configuration(message: str) -> Refusal:
     """Return the refusal of an applied configuration whose fields do not match the schema."""
     return Refusal(Code.INVALID_ARGUMENT, UNTYPED, message)
 
 
-def unmergeable(message: str) -> Refusal:
+def unmergeable_patch(message: str) -> Refusal:
     """Return the refusal of a strategic merge patch that cannot be merged into the object."""
     return Refusal(Code.INVALID_ARGUMENT, UNMERGEABLE, message)
 
@@ -183,12 +183,12 @@ def forbidden(message: str) -> Refusal:
     return Refusal(Code.PERMISSION_DENIED, "Forbidden", message)
 
 
-def fenced(election: str, token: int) -> Refusal:
+def fenced_term(election: str, token: int) -> Refusal:
     message = f'fencing token {token} of election "{election}" is not current: stop leading'
     return Refusal(Code.FAILED_PRECONDITION, "Fenced", message)
 
 
-def caller_left() -> Refusal:
+def client_disconnected() -> Refusal:
     """The refusal in the audit log for a cancelled call. The caller does not receive it."""
     return Refusal(
         Code.UNAVAILABLE,
@@ -197,7 +197,7 @@ def caller_left() -> Refusal:
     )
 
 
-def from_storage(error: StorageError) -> Refusal:
+def storage_refusal(error: StorageError) -> Refusal:
     """Return the refusal for an error of the storage."""
     match error:
         case CommitOutcomeUnknown():
@@ -242,7 +242,7 @@ def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusa
         case InvalidContinueToken() | SelectorError():
             return bad_request(str(error))
         case StorageError():
-            return from_storage(error)
+            return storage_refusal(error)
         case _:
             log.exception("%s: internal error", method, exc_info=error)
             return Refusal(Code.INTERNAL, "InternalError", f"internal error: {type(error).__name__}: {error}")
@@ -297,7 +297,7 @@ def shutting_down() -> Refusal:
     return Refusal(Code.UNAVAILABLE, "ShuttingDown", "the API server is shutting down: use another replica", retry_after=0.0)
 
 
-def not_loaded() -> Refusal:
+def cache_not_loaded() -> Refusal:
     message = "the API server is not ready: it is loading the state of the cluster"
     return Refusal(Code.UNAVAILABLE, "NotReady", message, retry_after=RETRY_AFTER)
 

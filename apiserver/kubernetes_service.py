@@ -46,7 +46,7 @@ def kubernetes_service(networks: Sequence[Network], port: int) -> Service:
 
 
 class KubernetesServiceKeeper:
-    """`store`: of services. Call `ensure` when the cache is loaded, and keep `run` running."""
+    """`store`: of services. Call `create_if_missing` when the cache is loaded, and keep `run` running."""
 
     def __init__(self, store: Store[Service], cacher: Cacher, networks: Sequence[Network], port: int, clock: Clock) -> None:
         self._store = store
@@ -58,10 +58,10 @@ class KubernetesServiceKeeper:
 
     async def run(self) -> None:
         while True:
-            await self.ensure()
+            await self.create_if_missing()
             await self._clock.sleep(INTERVAL)
 
-    async def ensure(self) -> None:
+    async def create_if_missing(self) -> None:
         """Create the Service if it is missing. A failure is logged: only clients in pods need the Service."""
         key = SERVICES.key(DEFAULT_NAMESPACE, KUBERNETES_SERVICE)
         if not self._cache.loaded or self._cache.get(key) is not None:

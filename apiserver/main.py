@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 import uvloop
 
-from pinnace.apiserver import stages
+from pinnace.apiserver import stage_cpu
 from pinnace.apiserver.admission.plugins import parse_plugin_names
 from pinnace.apiserver.assembly import DEFAULTS, ServerSettings
 from pinnace.apiserver.auth.audit import AuditLog
@@ -27,7 +27,7 @@ from pinnace.apiserver.server import ApiServer
 from pinnace.apiserver.services import metrics
 from pinnace.apiserver.services.kubelets import GrpcKubelets
 from pinnace.apiserver.services.tokens import MIN_SECONDS
-from pinnace.apiserver.startup import Claim, authority_reader
+from pinnace.apiserver.startup import IdentityClaim, authority_reader
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.etcd.members import add_tls_options
 from pinnace.apiserver.storage.interface import MeasuredStorage, PrefixedStorage, Storage, check_prefix
@@ -278,7 +278,7 @@ def main(
 ) -> None:
     """The API server validates and stores the objects of the cluster in etcd. All other components connect to it."""
     if profile_stages:
-        stages.install_profiler()
+        stage_cpu.install_profiler()
     endpoints = [endpoint.strip() for endpoint in etcd.split(",") if endpoint.strip()]
     if not endpoints:
         raise click.BadParameter("at least one address is required", param_hint="--etcd")
@@ -332,7 +332,7 @@ def main(
             preempted=count_preemptions,
             account_tokens=account_tokens,
             disabled_plugins=_parse_option(parse_plugin_names, disabled, "--disable-admission-plugins"),
-            cluster=Claim(
+            cluster=IdentityClaim(
                 cluster_id, authority_reader(tls.ca) if tls is not None else frozenset, _describe_storage(endpoints, prefix)
             ),
             **settings,

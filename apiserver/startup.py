@@ -7,15 +7,15 @@
 **Readiness.** A reloaded state can come from a restored backup, with missing roles and with fencing tokens that are no longer
 current. So the server accepts no calls after a load until all steps are done.
 
-**Cluster identity.** The keys in etcd belong to one cluster. An API server of another cluster exits with OtherCluster.
+**Cluster identity.** The keys in etcd belong to one cluster. An API server of another cluster exits with ClusterMismatch.
 `/registry/cluster` contains the identity: a random ID, and the SHA-256 fingerprints of the client CAs. A server compares it
 with its own configuration at start, after each reload of the state, and when its CA file changes:
 
     no key                                   --> write the identity, even if etcd contains other data
     --cluster-id set: the same ID            --> match; new CAs are added
-    --cluster-id set: another ID             --> OtherCluster
+    --cluster-id set: another ID             --> ClusterMismatch
     at least one CA in common, or none on both sides --> match; new CAs are added
-    otherwise                                --> OtherCluster
+    otherwise                                --> ClusterMismatch
 
 CAs are added, never removed. To rotate a CA, give the servers a bundle of the old and the new CA, in any order. After the first
 match a server identifies the cluster by its ID, so its CA file can then be replaced. Clusters without TLS are distinguished
@@ -79,11 +79,11 @@ from pinnace.apiserver.auth.authentication import SERVER
 from pinnace.apiserver.auth.rbac import RuleCover
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, CacheError, SelectionPredicate
-from pinnace.apiserver.election.history import BackupTermsEnder
 from pinnace.apiserver.election.service import ElectionsService
-from pinnace.apiserver.errors import Rejected, not_loaded, shutting_down
+from pinnace.apiserver.election.term_history import BackupTermsEnder
+from pinnace.apiserver.errors import Rejected, cache_not_loaded, shutting_down
 from pinnace.apiserver.registry.admission import WriteRequest
-from pinnace.apiserver.registry.deletion import copy
+from pinnace.apiserver.registry.deletion import copy_without_version
 from pinnace.apiserver.registry.mutation import Mutation, Next, ObjectVersion, PutObject
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.registry.strategies import policy
@@ -147,10 +147,10 @@ class ReadinessGate:
         while True:
             await self._loaded.wait()
             self._loaded.clear()
-            await self._identity.check()
+            await self._identity.verify_identity()
             if self._restored:
                 self._restored = False
-                self._elections.restored()
+                self._elections.end_restored_campaigns()
                 await self._restores.end_backup_terms()
             await self._bootstrap.run()
             if not self._loaded.is_set():
@@ -173,12 +173,12 @@ class ReadinessGate:
         if self._stopping:
             self.turned_away += 1
             return shutting_down()
-        return None if self.bootstrapped.is_set() else not_loaded()
+        return None if self.bootstrapped.is_set() else cache_not_loaded()
 
-    def gate(self, resource: Resource[Any]) -> Gate:
+    def resource_gate(self, resource: Resource[Any]) -> Gate:
         """Return a gate that also refuses calls while the cache of the resource is not loaded."""
         cache = self._cacher.cache_of(resource)
-        return lambda: self.refusal() or (None if cache.loaded else not_loaded())
+        return lambda: self.refusal() or (None if cache.loaded else cache_not_loaded())
 
     def _close(self) -> None:
         """Close the server after a reload of the state."""
@@ -189,7 +189,7 @@ class ReadinessGate:
         self._loaded.set()
 
 
-class OtherCluster(FatalError):
+class ClusterMismatch(FatalError):
     """The keys in etcd belong to another cluster."""
 
 
@@ -214,7 +214,7 @@ class IdentityRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class IdentityClaim:
     """The configured cluster of a server. `id` is "" if --cluster-id is not set. `where` describes etcd in messages."""
 
     id: str = ""
@@ -241,13 +241,13 @@ def authority_reader(path: Path) -> Callable[[], frozenset[str]]:
 
 
 def reconcile_identity(found: IdentityRecord, own: IdentityRecord, where: str) -> IdentityRecord:
-    """Return the identity to store; `found` if nothing changes. `own.id` is "" if it is unknown. Raises OtherCluster."""
+    """Return the identity to store; `found` if nothing changes. `own.id` is "" if it is unknown. Raises ClusterMismatch."""
     if own.id:
         same = own.id == found.id
     else:
         same = bool(own.authorities & found.authorities) or not (own.authorities or found.authorities)
     if not same:
-        raise OtherCluster(_identity_mismatch(found, own, where))
+        raise ClusterMismatch(_identity_mismatch(found, own, where))
     return IdentityRecord(found.id, found.authorities | own.authorities)
 
 
@@ -273,10 +273,10 @@ def _describe_authorities(identity: IdentityRecord) -> str:
 
 
 class ClusterIdentity:
-    """Verifies the identity of the cluster in etcd. Call `check` before the first write and after each reload of the state, and
-    keep `run` running."""
+    """Verifies the identity of the cluster in etcd. Call `verify_identity` before the first write and after each reload of the
+    state, and keep `run` running."""
 
-    def __init__(self, storage: Storage, claim: Claim, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, storage: Storage, claim: IdentityClaim, clock: Clock, rng: random.Random) -> None:
         self._storage = storage
         self._claim = claim
         self._clock = clock
@@ -284,11 +284,11 @@ class ClusterIdentity:
         self._known = claim.id
         self._checked = frozenset[str]()
 
-    async def check(self) -> None:
-        """Return when the identity matches. While etcd is unavailable, retry. Raises OtherCluster."""
+    async def verify_identity(self) -> None:
+        """Return when the identity matches. While etcd is unavailable, retry. Raises ClusterMismatch."""
         while True:
             try:
-                await self._try_once()
+                await self._verify_once()
                 return
             except OutOfSpace:
                 log.warning("etcd is out of space: the identity of the cluster cannot be written")
@@ -298,13 +298,13 @@ class ClusterIdentity:
                 await self._clock.sleep(RETRY)
 
     async def run(self) -> None:
-        """Store new CAs of the CA file, until cancelled. Raises OtherCluster."""
+        """Store new CAs of the CA file, until cancelled. Raises ClusterMismatch."""
         while True:
             await self._clock.sleep(IDENTITY_CHECK_INTERVAL)
             if self._claim.authorities() != self._checked:
-                await self.check()
+                await self.verify_identity()
 
-    async def _try_once(self) -> None:
+    async def _verify_once(self) -> None:
         result = await self._storage.get(CLUSTER_KEY)
         own = IdentityRecord(self._known, self._claim.authorities())
         while True:
@@ -327,7 +327,7 @@ class ClusterIdentity:
         try:
             return reconcile_identity(IdentityRecord.decode(found.value), own, self._claim.where)
         except ValueError as error:
-            raise OtherCluster(f"{self._claim.where}: key {CLUSTER_KEY} is not a valid cluster identity: {error}") from None
+            raise ClusterMismatch(f"{self._claim.where}: key {CLUSTER_KEY} is not a valid cluster identity: {error}") from None
 
 
 class Bootstrap:
@@ -502,10 +502,10 @@ class Migration:
 
     async def run(self) -> None:
         """Return when the whole store has the current format. Call it when the caches are loaded."""
-        while not await self._try_once():
+        while not await self._migrate_once():
             await self._clock.sleep(RETRY_DELAY)
 
-    async def _try_once(self) -> bool:
+    async def _migrate_once(self) -> bool:
         try:
             result = await self._storage.get(STORAGE_FORMAT_KEY)
             if result is not None and result.value == FORMAT:
@@ -537,7 +537,7 @@ class Migration:
         refused: list[Refusal] = []
         for start in range(0, len(stale), BATCH):
             batch = [_rewrite_mutation(resource, cache_entry) for cache_entry in stale[start : start + BATCH]]
-            outcomes = await store.mutate(batch)
+            outcomes = await store.run_mutations(batch)
             refused += [outcome for outcome in outcomes if isinstance(outcome, Refusal) and outcome.code is not Code.NOT_FOUND]
         if stale:
             log.info("migrated %d of %d %s to canonical quantities", len(stale) - len(refused), len(entries), resource.plural)
@@ -558,7 +558,7 @@ def _rewrite_mutation(resource: Resource[Any], entry: CacheEntry[Any]) -> Mutati
     def step(version: ObjectVersion[Any] | None) -> Next[Any]:
         if version is None:
             raise Rejected(errors.not_found(resource, name))
-        new = copy(resource, version.obj)
+        new = copy_without_version(resource, version.obj)
         canonicalize(new)
         return PutObject(new)
 

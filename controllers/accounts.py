@@ -50,7 +50,7 @@ class ServiceAccountController:
         if not is_active(self._namespaces.get(key)) or self._accounts.get(f"{key}/{DEFAULT_ACCOUNT}") is not None:
             return None
         account = ServiceAccount(metadata=ObjectMeta(namespace=key, name=DEFAULT_ACCOUNT))
-        await _create(self._client.of(SERVICE_ACCOUNTS), account)
+        await _create_unless_exists(self._client.of(SERVICE_ACCOUNTS), account)
         return None
 
 
@@ -77,18 +77,18 @@ class RootCAPublisher:
     async def sync(self, key: str) -> float | None:
         if not self._authority or not is_active(self._namespaces.get(key)):
             return None
-        config_map = publish(self._config_maps.get(f"{key}/{ROOT_CA_CONFIG_MAP}"), key, self._authority)
+        config_map = plan_root_ca_config_map(self._config_maps.get(f"{key}/{ROOT_CA_CONFIG_MAP}"), key, self._authority)
         if config_map is None:
             return None
         client = self._client.of(CONFIG_MAPS)
         if config_map.metadata.uid:
             await client.update(config_map)
         else:
-            await _create(client, config_map)
+            await _create_unless_exists(client, config_map)
         return None
 
 
-def publish(present: ConfigMap | None, namespace: str, authority: str) -> ConfigMap | None:
+def plan_root_ca_config_map(present: ConfigMap | None, namespace: str, authority: str) -> ConfigMap | None:
     """Return the ConfigMap to create or update; None if the present one is right. `present` is not changed."""
     if present is None:
         wanted = ConfigMap(metadata=ObjectMeta(namespace=namespace, name=ROOT_CA_CONFIG_MAP))
@@ -113,7 +113,7 @@ def _namespace_of(delta: Delta[Any], name: str) -> Iterable[str]:
     return (delta.obj.metadata.namespace,) if delta.obj.metadata.name == name else ()
 
 
-async def _create(client: Any, obj: Any) -> None:
+async def _create_unless_exists(client: Any, obj: Any) -> None:
     """Create an object, unless it exists or its namespace is deleted meanwhile. Raises ApiError."""
     try:
         await client.create(obj)

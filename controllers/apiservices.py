@@ -34,7 +34,7 @@ AUTOMANAGED_LABEL, ON_START, ALWAYS = "kube-aggregator.kubernetes.io/automanaged
 AVAILABLE = "Available"
 
 
-def build_local(name: str, priorities: Priorities, label: str) -> APIService:
+def build_local_api_service(name: str, priorities: Priorities, label: str) -> APIService:
     """Return the object of a version that the API servers themselves serve."""
     version, _, group = name.partition(".")
     made = APIService()
@@ -45,12 +45,12 @@ def build_local(name: str, priorities: Priorities, label: str) -> APIService:
     return made
 
 
-def names_of_definition(definition: CustomResourceDefinition) -> set[str]:
+def api_service_names_of_definition(definition: CustomResourceDefinition) -> set[str]:
     """Return the names of the versions that a definition serves."""
     return {name_of(definition.spec.group, version.name) for version in definition.spec.versions if version.served}
 
 
-def describe_remote(service: APIService, exists: bool) -> tuple[str, str]:
+def availability_of_remote(service: APIService, exists: bool) -> tuple[str, str]:
     """Return reason and message of the condition of an object with a service."""
     target = f'service/{service.spec.service.name} in "{service.spec.service.namespace}"'
     if not exists:
@@ -78,17 +78,17 @@ class APIServiceController:
             WatchedResource(API_SERVICES, key_of_object),
             WatchedResource(CUSTOM_RESOURCE_DEFINITIONS, _keys_of_definition),
             WatchedResource(SERVICES, self._keys_of_service),
-            WatchedResource(NAMESPACES, _keys_of_start),
+            WatchedResource(NAMESPACES, _keys_of_built_in_versions),
         )
 
     async def sync(self, key: str) -> float | None:
-        await self._expectations.met(key)
+        await self._expectations.wait_until_met(key)
         present = self._api_services.get(key)
         if present is None:
             if key in LOCAL:
-                await self._create(key, build_local(key, LOCAL[key], ON_START))
+                await self._create(key, build_local_api_service(key, LOCAL[key], ON_START))
             elif self._is_custom(key):
-                await self._create(key, build_local(key, CUSTOM, ALWAYS))
+                await self._create(key, build_local_api_service(key, CUSTOM, ALWAYS))
         elif present.spec.HasField("service"):
             await self._set_available(key, present)
         elif present.metadata.labels.get(AUTOMANAGED_LABEL) == ALWAYS and not self._is_custom(key):
@@ -100,7 +100,7 @@ class APIServiceController:
 
     def _is_custom(self, name: str) -> bool:
         return any(
-            name in names_of_definition(definition)
+            name in api_service_names_of_definition(definition)
             for definition in self._definitions.values()
             if not definition.metadata.HasField("deletionTimestamp")
         )
@@ -113,10 +113,10 @@ class APIServiceController:
 
     async def _set_available(self, key: str, present: APIService) -> None:
         target = present.spec.service
-        reason, message = describe_remote(present, f"{target.namespace}/{target.name}" in self._services)
+        reason, message = availability_of_remote(present, f"{target.namespace}/{target.name}" in self._services)
         changed = APIService()
         changed.CopyFrom(present)
-        conditions.say(changed.status.conditions, AVAILABLE, "False", reason, message, self._clock.time())
+        conditions.set_condition(changed.status.conditions, AVAILABLE, "False", reason, message, self._clock.time())
         if changed.status == present.status:
             return
         try:
@@ -125,7 +125,7 @@ class APIServiceController:
             return
 
     def _expect_write(self, key: str, stored: APIService) -> None:
-        self._expectations.wrote(key, API_SERVICES, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, API_SERVICES, stored.metadata.resourceVersion)
 
     def _keys_of_service(self, delta: Delta[Service]) -> Iterable[str]:
         """Return the API services that name a service which comes or goes."""
@@ -141,10 +141,10 @@ class APIServiceController:
 
 
 def _keys_of_definition(delta: Delta[CustomResourceDefinition]) -> Iterable[str]:
-    names = names_of_definition(delta.obj)
-    return names | names_of_definition(delta.old) if delta.old is not None else names
+    names = api_service_names_of_definition(delta.obj)
+    return names | api_service_names_of_definition(delta.old) if delta.old is not None else names
 
 
-def _keys_of_start(delta: Delta[Namespace]) -> Iterable[str]:
+def _keys_of_built_in_versions(delta: Delta[Namespace]) -> Iterable[str]:
     """Return the built-in versions at the start of a term: the namespace kube-system always exists."""
     return LOCAL if delta.obj.metadata.name == SYSTEM_NAMESPACE and delta.old is None else ()

@@ -121,7 +121,7 @@ async def compute_metric(metric: MetricSpec, context: MetricContext) -> MetricRe
             reason = _REASONS.get(metric.type, "InvalidMetricSourceType")
             return MetricResult(MetricStatus(), error=problem, event=text, reason=reason)
     try:
-        proposal = await _propose(source.name, container, source.target, context)
+        proposal = await _propose_for_resource(source.name, container, source.target, context)
     except (MetricError, QuantityError) as error:
         text = str(error)
         return MetricResult(MetricStatus(), error=f"{prefix}: {text}", event=text, reason=_REASONS[metric.type])
@@ -132,7 +132,7 @@ async def compute_metric(metric: MetricSpec, context: MetricContext) -> MetricRe
     return MetricResult(_metric_status(metric, proposal), proposal.replicas, name)
 
 
-async def _propose(resource: str, container: str, target: MetricTarget, context: MetricContext) -> ReplicaProposal:
+async def _propose_for_resource(resource: str, container: str, target: MetricTarget, context: MetricContext) -> ReplicaProposal:
     """Raise MetricError or QuantityError."""
     by_value = target.HasField("averageValue")
     if not by_value and not target.HasField("averageUtilization"):
@@ -169,7 +169,7 @@ def describe_unserved_metric(metric: MetricSpec, namespace: str) -> tuple[str, s
             return f"failed to get object metric value: {failed}", text
         case "External":
             name = metric.external.metric.name
-            selector = "nil" if not metric.external.metric.HasField("selector") else _go_selector(metric)
+            selector = "nil" if not metric.external.metric.HasField("selector") else _format_selector_as_go(metric)
             missing = f"the server could not find the requested resource (get {name}.external.metrics.k8s.io)"
             where = f"{namespace}/{name}/{selector}"
             text = f"unable to get external metric {where}: unable to fetch metrics from external metrics API: {missing}"
@@ -181,7 +181,7 @@ def describe_unserved_metric(metric: MetricSpec, namespace: str) -> tuple[str, s
             return text, text
 
 
-def _go_selector(metric: MetricSpec) -> str:
+def _format_selector_as_go(metric: MetricSpec) -> str:
     """Return a label selector as Kubernetes prints it."""
     selector = metric.external.metric.selector
     labels = "".join(f"{key}: {value}," for key, value in sorted(selector.matchLabels.items()))

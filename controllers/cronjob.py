@@ -27,7 +27,7 @@ from pinnace.api.resources import CRON_JOBS, JOBS
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.client.errors import AlreadyExists, ApiError, Fenced, NotFound, Unavailable
 from pinnace.client.workqueue import MAX_BACKOFF
-from pinnace.controllers.job_status import COMPLETE, finish_condition
+from pinnace.controllers.job_status import COMPLETE, find_finished_condition
 from pinnace.controllers.ownership import controller_key, new_controller_ref, owner_key
 from pinnace.controllers.runtime import ControllerContext, WatchedResource, key_of_object, keys_of_controller
 from pinnace.controllers.writes import Expectations
@@ -41,7 +41,7 @@ MANY_MISSED = 100
 _RFC_1123 = "%a, %d %b %Y %H:%M:%S +0000"
 
 
-class Missed(Enum):
+class MissedTimes(Enum):
     """How many times were missed."""
 
     NONE = "none"
@@ -54,7 +54,7 @@ class RecentTimes(NamedTuple):
 
     earliest: float
     last: int | None
-    missed: Missed
+    missed: MissedTimes
 
 
 def find_recent_times(cron_job: CronJob, schedule: cron.Schedule, now: float, *, with_deadline: bool) -> RecentTimes:
@@ -71,14 +71,14 @@ def find_recent_times(cron_job: CronJob, schedule: cron.Schedule, now: float, *,
     first = schedule.next_after(earliest)
     second = schedule.next_after(first) if first is not None else None
     if first is not None and now < first:
-        return RecentTimes(earliest, None, Missed.NONE)
+        return RecentTimes(earliest, None, MissedTimes.NONE)
     if first is None or second is None:
         raise cron.CronError("time difference between two schedules is less than 1 second")
     if now < second:
-        return RecentTimes(earliest, first, Missed.NONE)
+        return RecentTimes(earliest, first, MissedTimes.NONE)
     count = int(now - first) // (second - first) + 1
     last = schedule.last_between(first + (count - 2) * (second - first), now)
-    return RecentTimes(earliest, last, Missed.MANY if count > MANY_MISSED else Missed.FEW)
+    return RecentTimes(earliest, last, MissedTimes.MANY if count > MANY_MISSED else MissedTimes.FEW)
 
 
 def seconds_until_next_time(cron_job: CronJob, schedule: cron.Schedule, now: float) -> float | None:
@@ -88,7 +88,7 @@ def seconds_until_next_time(cron_job: CronJob, schedule: cron.Schedule, now: flo
     except cron.CronError:
         after = now
     else:
-        after = last if last is not None else earliest if missed is Missed.NONE else now
+        after = last if last is not None else earliest if missed is MissedTimes.NONE else now
     following = schedule.next_after(after)
     return following + DELTA - now if following is not None else None
 
@@ -131,7 +131,7 @@ def find_surplus_history(cron_job: CronJob, jobs: Iterable[Job]) -> list[Job]:
     """Return the finished jobs beyond the history limits: the earliest started ones."""
     spec, complete, failed = cron_job.spec, list[Job](), list[Job]()
     for job in jobs:
-        if (end := finish_condition(job)) is not None:
+        if (end := find_finished_condition(job)) is not None:
             (complete if end.type == COMPLETE else failed).append(job)
     surplus = list[Job]()
     for finished, has_limit, limit in (
@@ -148,7 +148,7 @@ def _start_order(job: Job) -> tuple[bool, float, str]:
     return not started, to_seconds(job.status.startTime), job.metadata.name
 
 
-def _reference(job: Job) -> ObjectReference:
+def _job_reference(job: Job) -> ObjectReference:
     metadata = job.metadata
     return ObjectReference(
         kind=JOBS.kind,
@@ -160,7 +160,7 @@ def _reference(job: Job) -> ObjectReference:
     )
 
 
-def _remove_active(status: CronJobStatus, uid: str) -> bool:
+def _remove_active_job(status: CronJobStatus, uid: str) -> bool:
     """Remove a job from the active ones. Return whether it was among them."""
     kept = [reference for reference in status.active if reference.uid != uid]
     found = len(kept) < len(status.active)
@@ -171,7 +171,7 @@ def _remove_active(status: CronJobStatus, uid: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Sync:
+class _CronJobSync:
     """One sync of a cron job. `cron_job` is a copy, whose status is changed. `jobs` are its own. `now` is Unix time."""
 
     key: str
@@ -202,21 +202,21 @@ class CronJobController:
         return (WatchedResource(CRON_JOBS, key_of_object), WatchedResource(JOBS, keys_of_controller(CRON_JOBS)))
 
     async def sync(self, key: str) -> float | None:
-        await self._expectations.met(key)
+        await self._expectations.wait_until_met(key)
         stored = self._cron_jobs.get(key)
         if stored is None:
             self._schedules.pop(key, None)
             return None
         cron_job = CronJob()
         cron_job.CopyFrom(stored)
-        work = _Sync(key, cron_job, list(self._jobs.under(owner_key(stored)).values()), self._clock.time())
+        work = _CronJobSync(key, cron_job, list(self._jobs.under(owner_key(stored)).values()), self._clock.time())
         if recovered := find_recovered_jobs(cron_job, work.jobs):
             for time, job in recovered:
                 _record_job(cron_job.status, job, time)
             return await self._write_status(work, stored, 0.0)
         try:
             await self._delete_surplus(work)
-            await self._update_active(work)
+            await self._update_active_jobs(work)
             again = await self._start_due_job(work, may_start=not self._has_new_schedule(work))
         except (Fenced, Unavailable):
             raise
@@ -225,28 +225,28 @@ class CronJobController:
             raise
         return await self._write_status(work, stored, again)
 
-    def _has_new_schedule(self, work: _Sync) -> bool:
+    def _has_new_schedule(self, work: _CronJobSync) -> bool:
         """Return whether the schedule has changed since the last sync. Its times until now were none of the cron job's."""
         current = (work.cron_job.spec.schedule, work.cron_job.spec.timeZone)
         before, self._schedules[work.key] = self._schedules.get(work.key, current), current
         return before != current
 
-    async def _write_status(self, work: _Sync, stored: CronJob, again: float | None) -> float | None:
+    async def _write_status(self, work: _CronJobSync, stored: CronJob, again: float | None) -> float | None:
         """Write a changed status. Return `again`."""
         if work.cron_job.status != stored.status:
             try:
                 written = await self._client.update_status(work.cron_job)
             except NotFound:
                 return None
-            self._expectations.wrote(work.key, CRON_JOBS, written.metadata.resourceVersion)
+            self._expectations.expect_version(work.key, CRON_JOBS, written.metadata.resourceVersion)
         return again
 
-    async def _delete_surplus(self, work: _Sync) -> None:
+    async def _delete_surplus(self, work: _CronJobSync) -> None:
         for job in find_surplus_history(work.cron_job, work.jobs):
             if not job.metadata.HasField("deletionTimestamp"):
                 await self._delete_job(work, job)
 
-    async def _delete_job(self, work: _Sync, job: Job) -> None:
+    async def _delete_job(self, work: _CronJobSync, job: Job) -> None:
         """Delete a job. Raise ApiError."""
         metadata = job.metadata
         try:
@@ -258,21 +258,21 @@ class CronJobController:
         except ApiError as error:
             self._events.event(work.cron_job, "Warning", "FailedDelete", f"Deleted job: {error.message}")
             raise
-        _remove_active(work.cron_job.status, metadata.uid)
+        _remove_active_job(work.cron_job.status, metadata.uid)
         self._events.event(work.cron_job, "Normal", "SuccessfulDelete", f"Deleted job {metadata.name}")
 
-    async def _update_active(self, work: _Sync) -> None:
+    async def _update_active_jobs(self, work: _CronJobSync) -> None:
         """Remove finished and missing jobs from the active ones, and record the last success."""
         cron_job, status = work.cron_job, work.cron_job.status
         active = {reference.uid for reference in status.active}
         for job in work.jobs:
-            end = finish_condition(job)
+            end = find_finished_condition(job)
             if end is None:
                 if job.metadata.uid not in active:
                     message = f"Saw a job that the controller did not create or forgot: {job.metadata.name}"
                     self._events.event(cron_job, "Warning", "UnexpectedJob", message)
                 continue
-            if _remove_active(status, job.metadata.uid):
+            if _remove_active_job(status, job.metadata.uid):
                 message = f"Saw completed job: {job.metadata.name}, condition: {end.type}"
                 self._events.event(cron_job, "Normal", "SawCompletedJob", message)
             if end.type == COMPLETE and to_seconds(job.status.completionTime) > to_seconds(status.lastSuccessfulTime):
@@ -283,9 +283,9 @@ class CronJobController:
                 await self._jobs_client.get(reference.name, reference.namespace)
             except NotFound:
                 self._events.event(cron_job, "Normal", "MissingJob", f"Active job went missing: {reference.name}")
-                _remove_active(status, reference.uid)
+                _remove_active_job(status, reference.uid)
 
-    async def _start_due_job(self, work: _Sync, *, may_start: bool) -> float | None:
+    async def _start_due_job(self, work: _CronJobSync, *, may_start: bool) -> float | None:
         """Create the job that is due, if one may start. Return the seconds until the next time."""
         cron_job, now = work.cron_job, work.now
         if cron_job.metadata.HasField("deletionTimestamp"):
@@ -301,10 +301,10 @@ class CronJobController:
             message = f"invalid schedule: {cron_job.spec.schedule} : {error}"
             self._events.event(cron_job, "Warning", "InvalidSchedule", message)
             return None
-        if time is not None and missed is Missed.MANY:
+        if time is not None and missed is MissedTimes.MANY:
             message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew"
             self._events.event(cron_job, "Warning", "TooManyMissedTimes", message)
-        if time is not None and self._may_start(cron_job, time, now):
+        if time is not None and self._may_start_job(cron_job, time, now):
             if cron_job.spec.concurrencyPolicy == "Replace":
                 await self._delete_active_jobs(work)
             await self._create_job(work, time)
@@ -335,7 +335,7 @@ class CronJobController:
             self._events.event(cron_job, "Warning", "UnparseableSchedule", message)
             return None
 
-    def _may_start(self, cron_job: CronJob, time: int, now: float) -> bool:
+    def _may_start_job(self, cron_job: CronJob, time: int, now: float) -> bool:
         """Return whether a job may start for a time: it is not too late, has no job, and the policy allows one."""
         spec, status = cron_job.spec, cron_job.status
         if spec.HasField("startingDeadlineSeconds") and time + spec.startingDeadlineSeconds < now:
@@ -351,7 +351,7 @@ class CronJobController:
             return False
         return True
 
-    async def _delete_active_jobs(self, work: _Sync) -> None:
+    async def _delete_active_jobs(self, work: _CronJobSync) -> None:
         for reference in list(work.cron_job.status.active):
             try:
                 job = await self._jobs_client.get(reference.name, reference.namespace)
@@ -362,7 +362,7 @@ class CronJobController:
                 raise
             await self._delete_job(work, job)
 
-    async def _create_job(self, work: _Sync, time: int) -> None:
+    async def _create_job(self, work: _CronJobSync, time: int) -> None:
         """Create the job for a time and record it, unless the name belongs to a foreign job. Raise ApiError."""
         cron_job = work.cron_job
         wanted = build_job(cron_job, time)
@@ -380,12 +380,12 @@ class CronJobController:
             raise
         else:
             self._events.event(cron_job, "Normal", "SuccessfulCreate", f"Created job {job.metadata.name}")
-        self._expectations.wrote(work.key, JOBS, job.metadata.resourceVersion)
+        self._expectations.expect_version(work.key, JOBS, job.metadata.resourceVersion)
         _record_job(cron_job.status, job, time)
 
 
 def _record_job(status: CronJobStatus, job: Job, time: int) -> None:
     """Record the job of a time, and as active unless it is finished."""
-    if finish_condition(job) is None and all(reference.uid != job.metadata.uid for reference in status.active):
-        status.active.append(_reference(job))
+    if find_finished_condition(job) is None and all(reference.uid != job.metadata.uid for reference in status.active):
+        status.active.append(_job_reference(job))
     status.lastScheduleTime.CopyFrom(to_time(time))

@@ -145,7 +145,7 @@ def daemon_node_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{reference.uid}/{node}"
 
 
-class Counts(NamedTuple):
+class NodeCounts(NamedTuple):
     """Numbers of nodes."""
 
     desired: int = 0
@@ -161,21 +161,21 @@ class Counts(NamedTuple):
     serving: int = 0
     """Have an available pod, wherever pods should run."""
 
-    def plus(self, other: "Counts") -> "Counts":
-        return Counts(*map(int.__add__, self, other))
+    def plus(self, other: "NodeCounts") -> "NodeCounts":
+        return NodeCounts(*map(int.__add__, self, other))
 
-    def minus(self, other: "Counts") -> "Counts":
-        return Counts(*map(int.__sub__, self, other))
+    def minus(self, other: "NodeCounts") -> "NodeCounts":
+        return NodeCounts(*map(int.__sub__, self, other))
 
 
-NO_COUNTS = Counts()
+NO_COUNTS = NodeCounts()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """What a daemon set needs on a node, without regard to other nodes."""
 
-    counts: Counts = NO_COUNTS
+    counts: NodeCounts = NO_COUNTS
     create: bool = False
     delete: Sequence[Pod] = ()
     ended: Sequence[Pod] = ()
@@ -198,7 +198,7 @@ def view_node(daemon_set: DaemonSet, hash_: str, decision: NodeDecision | None, 
     if decision is None:
         return NodeView(delete=[pod.pod for pod in properties if not pod.node and not pod.deleting])
     view = _NodeViewer(daemon_set, hash_, decision, properties, now)
-    return view.build()
+    return view.build_view()
 
 
 def _pod_order(pod: PodProperties) -> tuple[bool, float, str]:
@@ -216,18 +216,18 @@ class _NodeViewer:
     now: float
     ended: list[Pod] = field(default_factory=list)
 
-    def build(self) -> NodeView:
-        create, delete = self._find_changes()
+    def build_view(self) -> NodeView:
+        create, delete = self._plan_pod_changes()
         counts = self._status_counts()
         waits = [wait for pod in self.pods if not pod.deleting and (wait := self._available_in(pod))]
         available_at = self.now + min(waits) if waits else None
         new, old = self._pods_by_revision()
         view = NodeView(counts, create, delete, self.ended, available_at=available_at, may_run=self.decision.should_run)
         if len(new) > 1 or len(old) > 1:
-            return _with(view, counts=counts._replace(unavailable=1, surging=1))
-        return self._rollout(view, new[0] if new else None, old[0] if old else None)
+            return _view_with_rollout_role(view, counts=counts._replace(unavailable=1, surging=1))
+        return self._add_rollout_role(view, new[0] if new else None, old[0] if old else None)
 
-    def _rollout(self, view: NodeView, new: PodProperties | None, old: PodProperties | None) -> NodeView:
+    def _add_rollout_role(self, view: NodeView, new: PodProperties | None, old: PodProperties | None) -> NodeView:
         """Add the role in a rollout of a node with at most one pod of each sort."""
         counts = view.counts
         serving = old or new
@@ -238,15 +238,17 @@ class _NodeViewer:
                 return view
             is_surging = new is not None and not self._is_available(new)
             finished = old.pod if new is not None and old is not None and self._is_available(new) else None
-            return _with(view, counts=counts._replace(unavailable=1, surging=int(is_surging)), finished=finished)
+            return _view_with_rollout_role(
+                view, counts=counts._replace(unavailable=1, surging=int(is_surging)), finished=finished
+            )
         if old is None:
             assert new is not None
-            return _with(view, counts=counts._replace(unavailable=int(not self._is_available(new))))
+            return _view_with_rollout_role(view, counts=counts._replace(unavailable=int(not self._is_available(new))))
         if self._is_available(old):
-            return _with(view, counts=counts, candidate=old.pod)
-        return _with(view, counts=counts._replace(unavailable=1), replace=old.pod)
+            return _view_with_rollout_role(view, counts=counts, candidate=old.pod)
+        return _view_with_rollout_role(view, counts=counts._replace(unavailable=1), replace=old.pod)
 
-    def _find_changes(self) -> tuple[bool, Sequence[Pod]]:
+    def _plan_pod_changes(self) -> tuple[bool, Sequence[Pod]]:
         """Return whether to create a pod, and the pods to delete whatever the rollout."""
         if self.decision.should_run and not self.pods:
             return True, ()
@@ -264,21 +266,21 @@ class _NodeViewer:
             return False, [pod.pod for pod in running[1:]]
         if len(running) <= 1:
             return False, ()
-        new = [pod for pod in running if self._has_hash(pod)]
-        old = [pod for pod in running if not self._has_hash(pod)]
+        new = [pod for pod in running if self._has_current_hash(pod)]
+        old = [pod for pod in running if not self._has_current_hash(pod)]
         surplus = [pod.pod for pod in (*new[1:], *old[1:])]
         if new and old and (not old[0].ready or self._is_available(new[0])):
             surplus.append(old[0].pod)
         return False, surplus
 
-    def _status_counts(self) -> Counts:
+    def _status_counts(self) -> NodeCounts:
         if not self.decision.should_run:
-            return Counts(misscheduled=int(bool(self.pods)))
+            return NodeCounts(misscheduled=int(bool(self.pods)))
         if not self.pods:
-            return Counts(desired=1)
+            return NodeCounts(desired=1)
         pod = self.pods[0]
         is_available = self._is_available(pod)
-        return Counts(1, 1, int(pod.ready), int(is_available), int(self._is_updated(pod)))
+        return NodeCounts(1, 1, int(pod.ready), int(is_available), int(self._is_updated(pod)))
 
     def _pods_by_revision(self) -> tuple[list[PodProperties], list[PodProperties]]:
         new, old = list[PodProperties](), list[PodProperties]()
@@ -290,12 +292,14 @@ class _NodeViewer:
     def _has_surge(self) -> bool:
         return max_surge(self.daemon_set, 1) > 0
 
-    def _has_hash(self, pod: PodProperties) -> bool:
+    def _has_current_hash(self, pod: PodProperties) -> bool:
         return pod.pod.metadata.labels.get(REVISION_LABEL) == self.hash_
 
     def _is_updated(self, pod: PodProperties) -> bool:
         generation = self.daemon_set.metadata.annotations.get(TEMPLATE_GENERATION_ANNOTATION)
-        return self._has_hash(pod) or (generation is not None and pod.pod.metadata.labels.get(GENERATION_LABEL) == generation)
+        return self._has_current_hash(pod) or (
+            generation is not None and pod.pod.metadata.labels.get(GENERATION_LABEL) == generation
+        )
 
     def _available_in(self, pod: PodProperties) -> float | None:
         return pod_available_in(pod, self.daemon_set.spec.minReadySeconds, self.now)
@@ -304,10 +308,10 @@ class _NodeViewer:
         return self._available_in(pod) == 0
 
 
-def _with(
+def _view_with_rollout_role(
     view: NodeView,
     *,
-    counts: Counts,
+    counts: NodeCounts,
     replace: Pod | None = None,
     candidate: Pod | None = None,
     finished: Pod | None = None,

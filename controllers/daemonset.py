@@ -29,8 +29,8 @@ from pinnace.client.informer import Delta
 from pinnace.client.workqueue import MAX_BACKOFF
 from pinnace.controllers.daemonnodes import (
     NO_COUNTS,
-    Counts,
     DaemonPlacement,
+    NodeCounts,
     NodeView,
     assign_node,
     build_daemon_pod,
@@ -60,7 +60,7 @@ _ROLES = ("create", "delete", "ended", "replace", "candidate", "finished")
 """The fields of a view by which nodes are listed."""
 
 
-class Basis(NamedTuple):
+class ViewDependencies(NamedTuple):
     """What the views of all nodes depend on."""
 
     uid: str
@@ -72,10 +72,10 @@ class Basis(NamedTuple):
 class DaemonSetState:
     """The state of a daemon set on each node, and the nodes to evaluate again."""
 
-    basis: Basis | None = None
+    basis: ViewDependencies | None = None
     placement: DaemonPlacement | None = None
     views: dict[str, NodeView] = field(default_factory=dict)
-    totals: Counts = NO_COUNTS
+    totals: NodeCounts = NO_COUNTS
     nodes: dict[str, dict[str, None]] = field(default_factory=lambda: {role: {} for role in _ROLES})
     """Names of nodes by role, in the order in which they got it."""
     marked: set[str] = field(default_factory=set)
@@ -85,7 +85,7 @@ class DaemonSetState:
     waiting: list[tuple[float, str]] = field(default_factory=list)
     """A heap of times at which the pods of nodes become available."""
 
-    def put(self, name: str, view: NodeView | None) -> None:
+    def set_node_view(self, name: str, view: NodeView | None) -> None:
         """Replace the view of a node. None: the node has no view."""
         if (before := self.views.pop(name, None)) is not None:
             self.totals = self.totals.minus(before.counts)
@@ -105,7 +105,7 @@ class DaemonSetState:
         while self.waiting and self.waiting[0][0] <= now:
             self.marked.add(heapq.heappop(self.waiting)[1])
 
-    def views_with(self, role: str) -> Iterator[tuple[str, NodeView]]:
+    def views_with_role(self, role: str) -> Iterator[tuple[str, NodeView]]:
         return ((name, self.views[name]) for name in self.nodes[role])
 
 
@@ -117,7 +117,7 @@ class DaemonSetPlan(NamedTuple):
 
 def plan_pods(state: DaemonSetState, expired: Iterable[Pod]) -> DaemonSetPlan:
     """Plan the changes that do not depend on a rollout. `expired`: pods that have ended and are deleted now."""
-    surplus = (pod for _, view in state.views_with("delete") for pod in view.delete)
+    surplus = (pod for _, view in state.views_with_role("delete") for pod in view.delete)
     return DaemonSetPlan([*islice(surplus, BURST), *expired], list(islice(state.nodes["create"], BURST)))
 
 
@@ -127,16 +127,16 @@ def plan_rollout(daemon_set: DaemonSet, state: DaemonSetState) -> DaemonSetPlan:
     if daemon_set.spec.updateStrategy.type != "RollingUpdate":
         return DaemonSetPlan([], [])
     surge = max_surge(daemon_set, counts.desired)
-    replace = [(name, view) for name, view in state.views_with("replace")]
+    replace = [(name, view) for name, view in state.views_with_role("replace")]
     if not surge:
         room = max(0, max_unavailable(daemon_set, counts.desired) - counts.unavailable)
-        candidates = islice(state.views_with("candidate"), room)
+        candidates = islice(state.views_with_role("candidate"), room)
         pods = [view.replace or view.candidate for _, view in (*replace, *candidates)]
         return DaemonSetPlan([pod for pod in pods if pod is not None][:BURST], [])
-    delete = [view.finished for _, view in state.views_with("finished") if view.finished is not None]
+    delete = [view.finished for _, view in state.views_with_role("finished") if view.finished is not None]
     create, misplaced = [name for name, view in replace if view.may_run], [view for _, view in replace if not view.may_run]
     room = max(0, surge - counts.surging)
-    for name, view in state.views_with("candidate"):
+    for name, view in state.views_with_role("candidate"):
         if not view.may_run:
             misplaced.append(view)
         elif room:
@@ -149,7 +149,7 @@ def plan_rollout(daemon_set: DaemonSet, state: DaemonSetState) -> DaemonSetPlan:
     return DaemonSetPlan(delete[:BURST], create[:BURST])
 
 
-def calculate_status(daemon_set: DaemonSet, counts: Counts, collisions: int) -> DaemonSetStatus:
+def calculate_status(daemon_set: DaemonSet, counts: NodeCounts, collisions: int) -> DaemonSetStatus:
     status = DaemonSetStatus(
         currentNumberScheduled=counts.current,
         numberMisscheduled=counts.misscheduled,
@@ -250,7 +250,7 @@ class DaemonSetController:
     def _keys_of_node(self, delta: Delta[Node]) -> Iterable[str]:
         """Mark the node. Return the daemon sets whose decision about it changes."""
         node, old = delta.obj, delta.old
-        if delta.kind != DELETED and old is not None and _has_same_marks(node, old):
+        if delta.kind != DELETED and old is not None and _has_same_labels_and_taints(node, old):
             return ()
         keys = list[str]()
         for key, state in self._states.items():
@@ -263,22 +263,22 @@ class DaemonSetController:
         return keys
 
     async def sync(self, key: str) -> float | None:
-        await self._expectations.met(key)
+        await self._expectations.wait_until_met(key)
         daemon_set = self._sets.get(key)
         if daemon_set is None or daemon_set.metadata.HasField("deletionTimestamp"):
             self._states.pop(key, None)
             if daemon_set is None:
                 self._backoffs.pop(key, None)
                 for forgetful in (self._claimer, self._revision_claimer, self._control):
-                    forgetful.forget(key)
+                    forgetful.forget_owner(key)
             return None
         state, selector = self._states.setdefault(key, DaemonSetState()), daemon_set_selector(daemon_set)
-        revisions = sort_revisions(await self._revision_claimer.claim(key, daemon_set, selector))
+        revisions = sort_revisions(await self._revision_claimer.claim_objects(key, daemon_set, selector))
         if state.has_foreign_pods:
             state.has_foreign_pods = False
             try:
-                await self._claimer.claim(key, daemon_set, selector)
-                await self._expectations.met(key)  # the index of pods by node must have the adopted ones
+                await self._claimer.claim_objects(key, daemon_set, selector)
+                await self._expectations.wait_until_met(key)  # the index of pods by node must have the adopted ones
             except BaseException:
                 state.has_foreign_pods = True
                 raise
@@ -305,7 +305,7 @@ class DaemonSetController:
     async def _evaluate_nodes(self, daemon_set: DaemonSet, hash_: str, state: DaemonSetState) -> None:
         """Evaluate the marked nodes, or all nodes if the daemon set or its revision has changed."""
         metadata, owner = daemon_set.metadata, owner_key(daemon_set)
-        basis = Basis(metadata.uid, metadata.generation, hash_)
+        basis = ViewDependencies(metadata.uid, metadata.generation, hash_)
         if basis != state.basis:
             state.basis, state.placement = None, DaemonPlacement(daemon_set)
             targets = map(target_node, self._pods.under(owner).values())
@@ -317,17 +317,17 @@ class DaemonSetController:
             name = state.marked.pop()
             node, pods = self._all_nodes.get(name), self._pods_on_node.under(f"{owner}/{name}")
             if node is None and not pods:
-                state.put(name, None)
+                state.set_node_view(name, None)
             else:
                 decision = state.placement.decide(node) if node is not None else None
-                state.put(name, view_node(daemon_set, hash_, decision, pods.values(), now))
+                state.set_node_view(name, view_node(daemon_set, hash_, decision, pods.values(), now))
             await time_slice.end()
         state.basis = basis
 
     def _find_expired_pods(self, key: str, daemon_set: DaemonSet, state: DaemonSetState) -> tuple[list[Pod], float | None]:
         """Return the ended pods to delete now, and the seconds until the next ones. Record events."""
         expired, again = list[Pod](), list[float]()
-        for name, view in state.views_with("ended"):
+        for name, view in state.views_with_role("ended"):
             for pod in view.ended:
                 where = f"daemon pod {pod.metadata.namespace}/{pod.metadata.name} on node {name}"
                 if pod.status.phase == "Succeeded":
@@ -366,7 +366,7 @@ class DaemonSetController:
             stored = await self._client.update_status(changed)
         except NotFound:
             return
-        self._expectations.wrote(key, DAEMON_SETS, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, DAEMON_SETS, stored.metadata.resourceVersion)
 
     async def _delete_surplus_revisions(self, key: str, daemon_set: DaemonSet, old: Sequence[ControllerRevision]) -> None:
         limit = daemon_set.spec.revisionHistoryLimit
@@ -378,6 +378,6 @@ class DaemonSetController:
         await self._revisions.delete(key, revisions_beyond_history(old, live, max(0, limit - len(live))))
 
 
-def _has_same_marks(node: Node, other: Node) -> bool:
+def _has_same_labels_and_taints(node: Node, other: Node) -> bool:
     """Return whether both versions of a node have the same labels and taints."""
     return node.metadata.labels == other.metadata.labels and node.spec.taints == other.spec.taints

@@ -300,7 +300,7 @@ COMPLETE, EXCEEDED, PAUSED = "NewReplicaSetAvailable", "ProgressDeadlineExceeded
 
 
 def find_condition(status: DeploymentStatus, type_: str) -> DeploymentCondition | None:
-    return conditions.find(status.conditions, type_)
+    return conditions.find_condition(status.conditions, type_)
 
 
 def set_condition(
@@ -310,7 +310,7 @@ def set_condition(
     old = find_condition(status, type_)
     if old is not None and (old.status, old.reason) == (value, reason) and not renew:
         return
-    said = conditions.say(status.conditions, type_, value, reason, message, now)
+    said = conditions.set_condition(status.conditions, type_, value, reason, message, now)
     said.lastUpdateTime.CopyFrom(to_time(now))
 
 
@@ -382,7 +382,7 @@ def update_rollout_conditions(
     else:
         _update_progress(deployment, status, new, now)
     sets = (*([new] if new is not None else []), *old)
-    failure = conditions.find((item for one in sets for item in one.status.conditions), FAILURE)
+    failure = conditions.find_condition((item for one in sets for item in one.status.conditions), FAILURE)
     if failure is not None:
         set_condition(status, FAILURE, failure.status, failure.reason, failure.message, now)
     else:
@@ -442,7 +442,7 @@ def plan_deployment_sync(deployment: Deployment, sets: Sequence[ReplicaSet], lin
         return DeploymentPlan(calculate_status(deployment, new, old, now))
     scaling_only = deployment.spec.paused or is_scaling_event(deployment, sets)
     create = None
-    if new is None and not scaling_only and (deployment.spec.strategy.type != "Recreate" or _are_empty(old, lingering)):
+    if new is None and not scaling_only and (deployment.spec.strategy.type != "Recreate" or _are_scaled_down(old, lingering)):
         create = new = build_replica_set(deployment, new_replica_set_size(deployment, 0, old), old)
     sizes = scale_proportionally(deployment, new, old) if scaling_only else _plan_sizes(deployment, new, old, lingering)
     changed = {
@@ -468,10 +468,10 @@ def _plan_sizes(deployment: Deployment, new: ReplicaSet | None, old: Sequence[Re
         return plan_rollout_step(deployment, new, old) if new is not None else {}
     if active := [replica_set for replica_set in old if replica_set.spec.replicas]:
         return {replica_set.metadata.name: 0 for replica_set in active}
-    return {new.metadata.name: deployment.spec.replicas} if new is not None and _are_empty(old, lingering) else {}
+    return {new.metadata.name: deployment.spec.replicas} if new is not None and _are_scaled_down(old, lingering) else {}
 
 
-def _are_empty(old: Sequence[ReplicaSet], lingering: bool) -> bool:
+def _are_scaled_down(old: Sequence[ReplicaSet], lingering: bool) -> bool:
     return not lingering and not any(replica_set.spec.replicas or replica_set.status.replicas for replica_set in old)
 
 
@@ -540,14 +540,14 @@ class DeploymentController:
         )
 
     async def sync(self, key: str) -> float | None:
-        await self._expectations.met(key)
+        await self._expectations.wait_until_met(key)
         deployment = self._deployments.get(key)
         if deployment is None:
-            self._claimer.forget(key)
+            self._claimer.forget_owner(key)
             return None
         again: float | None = None
         try:
-            sets = await self._claimer.claim(key, deployment, from_message(deployment.spec.selector))
+            sets = await self._claimer.claim_objects(key, deployment, from_message(deployment.spec.selector))
             now = self._clock.time()
             wanted = plan_deployment_sync(deployment, sets, self._has_old_pods(deployment, sets), now)
             left = seconds_until_deadline(deployment, wanted.status, now)
@@ -579,13 +579,13 @@ class DeploymentController:
             await self._resolve_name_collision(key, deployment, new)
             raise
         except OutcomeUnknown:
-            await self._expectations.lost(key, self._sets_client)
+            await self._expectations.expect_lost_write(key, self._sets_client)
             raise
         except ApiError as error:
             if error.reason != "NamespaceTerminating":
                 await self._report_failed_create(key, deployment, f'Failed to create new replica set "{name}": {error.message}')
             raise
-        self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, REPLICA_SETS, stored.metadata.resourceVersion)
         self._record_scaling_event(deployment, name, 0, new.spec.replicas)
 
     async def _resolve_name_collision(self, key: str, deployment: Deployment, new: ReplicaSet) -> None:
@@ -598,7 +598,7 @@ class DeploymentController:
         reference = get_controller_of(replica_set)
         owned = reference is not None and reference.uid == deployment.metadata.uid
         if owned and semantically_equal(without_hash_label(replica_set.spec.template), without_hash_label(new.spec.template)):
-            self._expectations.wrote(key, REPLICA_SETS, replica_set.metadata.resourceVersion)
+            self._expectations.expect_version(key, REPLICA_SETS, replica_set.metadata.resourceVersion)
             return
         status = DeploymentStatus()
         status.CopyFrom(deployment.status)
@@ -617,7 +617,7 @@ class DeploymentController:
         """Write the planned changes. Return the stored deployment with its old status."""
         for before, after in wanted.update:
             stored = await self._sets_client.update(after)
-            self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
+            self._expectations.expect_version(key, REPLICA_SETS, stored.metadata.resourceVersion)
             self._record_scaling_event(deployment, after.metadata.name, before.spec.replicas, after.spec.replicas)
         for replica_set in wanted.delete:
             metadata = replica_set.metadata
@@ -632,14 +632,14 @@ class DeploymentController:
             changed.CopyFrom(deployment)
             changed.metadata.annotations[REVISION_ANNOTATION] = wanted.revision
             deployment = await self._client.update(changed)
-            self._expectations.wrote(key, DEPLOYMENTS, deployment.metadata.resourceVersion)
+            self._expectations.expect_version(key, DEPLOYMENTS, deployment.metadata.resourceVersion)
         return deployment
 
     async def _write_status(self, key: str, deployment: Deployment, status: DeploymentStatus) -> None:
         if status != deployment.status:
             changed = Deployment(metadata=deployment.metadata, spec=deployment.spec, status=status)
             stored = await self._client.update_status(changed)
-            self._expectations.wrote(key, DEPLOYMENTS, stored.metadata.resourceVersion)
+            self._expectations.expect_version(key, DEPLOYMENTS, stored.metadata.resourceVersion)
 
     def _record_scaling_event(self, deployment: Deployment, name: str, before: int, after: int) -> None:
         if before != after:

@@ -119,7 +119,7 @@ def _expected_and_required_pods(budget: PodDisruptionBudget, pods: int, scale: i
 
 
 def _set_condition(status: PodDisruptionBudgetStatus, value: str, reason: str, message: str, now: float) -> None:
-    said = conditions.say(status.conditions, _ALLOWED, value, reason, message, now)
+    said = conditions.set_condition(status.conditions, _ALLOWED, value, reason, message, now)
     said.observedGeneration = status.observedGeneration
 
 
@@ -144,7 +144,7 @@ class DisruptionController:
         self._sets = informers.store(REPLICA_SETS)
         self._deployments = informers.store(DEPLOYMENTS)
         self._stateful_sets = informers.store(STATEFUL_SETS)
-        self._facts = informers.facts
+        self._facts = informers.pod_properties
         self._expectations = Expectations(informers)
 
     @property
@@ -158,13 +158,13 @@ class DisruptionController:
         )
 
     async def sync(self, key: str) -> float | None:
-        await self._expectations.met(key)
+        await self._expectations.wait_until_met(key)
         budget = self._budgets.get(key)
         if budget is None:
             return None
         pods = self._pods.select(budget.metadata.namespace, budget_selector(budget).matches)
         scale = self._expected_scale(pods) if needs_scale(budget) else ExpectedScale(0)
-        facts = list(self._facts.of(pods))
+        facts = list(self._facts.properties_of(pods))
         status, again = calculate_budget_status(budget, facts, scale, self._clock.time())
         if status != budget.status:
             changed = PodDisruptionBudget(metadata=budget.metadata, spec=budget.spec, status=status)
@@ -172,7 +172,7 @@ class DisruptionController:
                 stored = await self._client.update_status(changed)
             except NotFound:
                 return None
-            self._expectations.wrote(key, POD_DISRUPTION_BUDGETS, stored.metadata.resourceVersion)
+            self._expectations.expect_version(key, POD_DISRUPTION_BUDGETS, stored.metadata.resourceVersion)
             if (said := unmanaged_pods_event(facts, scale)) is not None:
                 self._events.event(budget, *said)
             for pod in find_undeleted_evicted_pods(budget.status, status, facts):

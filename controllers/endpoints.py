@@ -163,7 +163,7 @@ class EndpointsController:
         )
 
     async def sync(self, key: str) -> float | None:
-        await self._expectations.met(key)
+        await self._expectations.wait_until_met(key)
         service, present = self._services.get(key), self._endpoints.get(key)
         if service is None or service.metadata.HasField("deletionTimestamp"):
             self._written.pop(key, None)
@@ -203,7 +203,7 @@ class EndpointsController:
         try:
             self._expect_write(key, await self._client.create(wanted))
         except OutcomeUnknown:
-            await self._expectations.lost(key, self._client)
+            await self._expectations.expect_lost_write(key, self._client)
             raise
         except ApiError as error:
             if error.reason != "NamespaceTerminating":
@@ -217,7 +217,7 @@ class EndpointsController:
             return
 
     def _expect_write(self, key: str, stored: Endpoints) -> None:
-        self._expectations.wrote(key, ENDPOINTS, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, ENDPOINTS, stored.metadata.resourceVersion)
 
 
 def _is_current(present: Endpoints, wanted: Endpoints) -> bool:

@@ -271,7 +271,7 @@ class EndpointSliceController:
 
     async def sync(self, key: str) -> float | None:
         """Sync the slices of a service. The garbage collector deletes the slices of a deleted service."""
-        await self._expectations.met(key)
+        await self._expectations.wait_until_met(key)
         self._missing_nodes.pop(key, None)
         service = self._services.get(key)
         if service is None or not service.spec.selector or service.spec.type == "ExternalName":
@@ -310,14 +310,14 @@ class EndpointSliceController:
         try:
             self._expect_write(key, await self._client.create(each))
         except OutcomeUnknown:
-            await self._expectations.lost(key, self._client)
+            await self._expectations.expect_lost_write(key, self._client)
             raise
         except ApiError as error:
             if error.reason != "NamespaceTerminating":
                 raise
 
     def _expect_write(self, key: str, stored: EndpointSlice) -> None:
-        self._expectations.wrote(key, ENDPOINT_SLICES, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, ENDPOINT_SLICES, stored.metadata.resourceVersion)
 
     def _zone_of_node(self, node: str) -> str:
         result = self._nodes.get(node)

@@ -109,14 +109,14 @@ class OwnerCycles:
         }
         if not missing:
             return True
-        search = _Search(self._up, self._down, owner, missing)
+        search = _CycleSearch(self._up, self._down, owner, missing)
         turn = TimeSlice(self._clock)
         if (answer := await search.run(QUICK, turn)) is None:
             answer = await self._continue_search(search, owner, turn)
         self._open.pop(owner.metadata.uid, None)
         return answer
 
-    async def _continue_search(self, search: "_Search", owner: Object, turn: TimeSlice) -> bool:
+    async def _continue_search(self, search: "_CycleSearch", owner: Object, turn: TimeSlice) -> bool:
         began = self._clock.monotonic()
         if began < self._free_at:
             self._open[owner.metadata.uid] = None
@@ -125,7 +125,7 @@ class OwnerCycles:
         try:
             answer = await search.run(MOST, turn)
             if answer:
-                self._circle.update(dict.fromkeys(await search.circle(turn), next(self._numbers)))
+                self._circle.update(dict.fromkeys(await search.find_cycle(turn), next(self._numbers)))
         finally:
             now = self._clock.monotonic()
             self._free_at = now + PAUSE * (now - began)
@@ -135,7 +135,7 @@ class OwnerCycles:
         return self._circle.get(obj.metadata.uid) == circle
 
 
-class _Search:
+class _CycleSearch:
     def __init__(self, up: Edges, down: Edges, owner: Object, missing: dict[str, Object]) -> None:
         """`missing` has the dependents that are not yet known to wait for the owner."""
         self._down = down
@@ -161,7 +161,7 @@ class _Search:
                 await turn.end()
         return None
 
-    async def circle(self, turn: TimeSlice) -> Iterable[str]:
+    async def find_cycle(self, turn: TimeSlice) -> Iterable[str]:
         """Return the UIDs of the objects in the owner's cycle."""
         members = dict[str, Object]()
 
@@ -202,18 +202,18 @@ class ObjectLocation(NamedTuple):
     """True if one of its references to this owner has blockOwnerDeletion."""
 
 
-class Dependents:
+class DependentsIndex:
     def __init__(self) -> None:
         self._of: dict[str, dict[str, ObjectLocation]] = {}
 
-    def of(self, uid: str) -> Mapping[str, ObjectLocation]:
+    def dependents_of(self, uid: str) -> Mapping[str, ObjectLocation]:
         """Return the dependents of the owner with this UID, by their own UID."""
         return self._of.get(uid, {})
 
-    def follow(self, resource: Resource[Any], deltas: Sequence[Delta[Any]]) -> None:
+    def apply_deltas(self, resource: Resource[Any], deltas: Sequence[Delta[Any]]) -> None:
         for delta in deltas:
             if delta.old is not None:
-                self._drop(delta.old.metadata)
+                self._remove_object(delta.old.metadata)
             if delta.kind != DELETED:
                 metadata, key = delta.obj.metadata, store_key(delta.obj)
                 for reference in metadata.ownerReferences:
@@ -221,7 +221,7 @@ class Dependents:
                     before = dependents.get(metadata.uid)
                     dependents[metadata.uid] = ObjectLocation(resource, key, blocks or (before is not None and before.blocks))
 
-    def _drop(self, metadata: Any) -> None:
+    def _remove_object(self, metadata: Any) -> None:
         for reference in metadata.ownerReferences:
             result = self._of.get(reference.uid)
             if result is not None and result.pop(metadata.uid, None) is not None and not result:
@@ -332,12 +332,12 @@ class GarbageCollector:
     def __init__(self, shared: ControllerContext) -> None:
         self._client = shared.client
         self._informers = shared.informers
-        self._dependents = Dependents()
+        self._dependents = DependentsIndex()
         self._stores: dict[Resource[Any], Mapping[str, Any]] = {
             resource: shared.informers.store(resource) for resource in WATCHED.values()
         }
         for resource in WATCHED.values():
-            shared.informers.add_handler(resource, partial(self._dependents.follow, resource))
+            shared.informers.add_handler(resource, partial(self._dependents.apply_deltas, resource))
         self._deletions: WriteBatcher[DeleteRequest] = WriteBatcher(shared.client.pods.delete_batch)
         self._events = shared.events
         self._gone: OrderedDict[OwnerKey, OwnerLookup] = OrderedDict()
@@ -357,13 +357,13 @@ class GarbageCollector:
         """Implement CustomHandler."""
         self._by_name[resource.stored_name] = resource
         self._stores[resource] = self._informers.store(resource)
-        self._informers.add_handler(resource, partial(self._dependents.follow, resource))
+        self._informers.add_handler(resource, partial(self._dependents.apply_deltas, resource))
 
     def handle_removed_kind(self, resource: CustomResource, objects: Iterable[Any]) -> None:
         """Implement CustomHandler. The dependents of the objects stay: their owners may exist."""
         del self._by_name[resource.stored_name]
         del self._stores[resource]
-        self._dependents.follow(resource, [Delta(DELETED, obj, obj) for obj in objects])
+        self._dependents.apply_deltas(resource, [Delta(DELETED, obj, obj) for obj in objects])
 
     async def sync(self, key: str) -> float | None:
         name, _, place = key.partition(" ")
@@ -375,7 +375,7 @@ class GarbageCollector:
         try:
             if is_deleting_with_finalizer(metadata, ORPHAN_FINALIZER):
                 await self._wait_for_dependents(obj)
-                await self._orphan(resource, obj)
+                await self._orphan_dependents(resource, obj)
             elif is_deleting_with_finalizer(metadata, FOREGROUND_FINALIZER):
                 await self._wait_for_dependents(obj)
                 if not await self._is_blocked(obj):
@@ -402,11 +402,11 @@ class GarbageCollector:
                 self._events.event(
                     obj, "Warning", "OwnerRefInvalidNamespace", _is_in_wrong_namespace(owner_reference, metadata.namespace)
                 )
-        match decide_action(metadata, owners, bool(self._dependents.of(metadata.uid))):
+        match decide_action(metadata, owners, bool(self._dependents.dependents_of(metadata.uid))):
             case KeepObject():
                 pass
             case ReleaseObject(uids):
-                await self._release(resource, obj, uids)
+                await self._remove_owner_references(resource, obj, uids)
             case DeleteObject(policy):
                 await self._delete(resource, obj, policy)
         return again
@@ -462,13 +462,13 @@ class GarbageCollector:
         name, namespace, uid, version = metadata.name, metadata.namespace, metadata.uid, metadata.resourceVersion
         if resource is PODS:
             request = delete_request(name, namespace, uid=uid, resource_version=version, propagation=policy)
-            await self._deletions.write(request)
+            await self._deletions.write_item(request)
         else:
             client = self._client.of(resource)
             await client.delete(name, namespace, uid=uid, resource_version=version, propagation=policy)
 
-    async def _release(self, resource: Resource[Any], obj: Object, uids: Iterable[str]) -> None:
-        changed = _copy(resource, obj)
+    async def _remove_owner_references(self, resource: Resource[Any], obj: Object, uids: Iterable[str]) -> None:
+        changed = _copy_object(resource, obj)
         without_owners(changed.metadata, uids)
         await self._write_metadata(resource, changed)
 
@@ -503,12 +503,13 @@ class GarbageCollector:
         for place, dependent in self._present_dependents(owner):
             yield dependent if place.blocks and is_deleting_with_finalizer(dependent.metadata, FOREGROUND_FINALIZER) else None
 
-    async def _orphan(self, resource: Resource[Any], owner: Object) -> None:
+    async def _orphan_dependents(self, resource: Resource[Any], owner: Object) -> None:
         dependents = list(self._present_dependents(owner))
         for start in range(0, len(dependents), AT_ONCE):
             chunk = dependents[start : start + AT_ONCE]
             outcomes = await asyncio.gather(
-                *(self._release(place.resource, each, [owner.metadata.uid]) for place, each in chunk), return_exceptions=True
+                *(self._remove_owner_references(place.resource, each, [owner.metadata.uid]) for place, each in chunk),
+                return_exceptions=True,
             )
             for outcome in outcomes:
                 if isinstance(outcome, BaseException) and not isinstance(outcome, NotFound):
@@ -516,7 +517,7 @@ class GarbageCollector:
         await self._finish_deletion(resource, owner, ORPHAN_FINALIZER)
 
     async def _finish_deletion(self, resource: Resource[Any], owner: Object, finalizer: str) -> None:
-        changed = _copy(resource, owner)
+        changed = _copy_object(resource, owner)
         changed.metadata.finalizers.remove(finalizer)
         await self._write_metadata(resource, changed)
 
@@ -534,7 +535,7 @@ class GarbageCollector:
     def _present_dependents(self, owner: Object) -> Iterable[tuple[ObjectLocation, Any]]:
         """Yield the dependents of the owner. References from other namespaces are invalid and are ignored."""
         namespace = owner.metadata.namespace
-        for place in self._dependents.of(owner.metadata.uid).values():
+        for place in self._dependents.dependents_of(owner.metadata.uid).values():
             store = self._stores[place.resource].get(place.key)
             if store is not None and namespace in ("", store.metadata.namespace):
                 yield place, store
@@ -559,7 +560,7 @@ class GarbageCollector:
         return keys
 
     def _keys_of_dependents(self, uid: str) -> set[str]:
-        return {f"{place.resource.stored_name} {place.key}" for place in self._dependents.of(uid).values()}
+        return {f"{place.resource.stored_name} {place.key}" for place in self._dependents.dependents_of(uid).values()}
 
     def _keys_of_waiting_owners(self, obj: Object) -> Iterable[str]:
         namespace = obj.metadata.namespace
@@ -599,7 +600,7 @@ def _object_key(resource: Resource[Any], obj: Object) -> str:
     return f"{resource.stored_name} {store_key(obj)}"
 
 
-def _copy(resource: Resource[Any], obj: Object) -> Any:
+def _copy_object(resource: Resource[Any], obj: Object) -> Any:
     changed = resource.message()
     changed.CopyFrom(obj)
     return changed

@@ -59,7 +59,7 @@ class AutoscalerOptions:
     delays: StartupDelays = field(default_factory=StartupDelays)
 
 
-class Decision(NamedTuple):
+class ScaleDecision(NamedTuple):
     """The replicas that the metrics ask for; None if they cannot be computed. `reason`: of a change."""
 
     statuses: Sequence[MetricStatus]
@@ -97,29 +97,29 @@ class HorizontalPodAutoscalerController:
         return (WatchedResource(HORIZONTAL_POD_AUTOSCALERS, _keys_of_spec),)
 
     async def sync(self, key: str) -> float | None:
-        await self._expectations.met(key)
+        await self._expectations.wait_until_met(key)
         stored = self._autoscalers.get(key)
         if stored is None:
-            self._forget(key)
+            self._forget_autoscaler(key)
             return None
         if stored.metadata.HasField("deletionTimestamp"):
             return None
         autoscaler = HorizontalPodAutoscaler()
         autoscaler.CopyFrom(stored)
-        await self._scale(key, autoscaler)
+        await self._reconcile_scale(key, autoscaler)
         await self._write_status(key, autoscaler, stored.status)
         return self._options.sync_period
 
-    async def _scale(self, key: str, autoscaler: HorizontalPodAutoscaler) -> None:
+    async def _reconcile_scale(self, key: str, autoscaler: HorizontalPodAutoscaler) -> None:
         """Scale the target, and set the status in place."""
         try:
             resource, scale = await self._get_scale(autoscaler)
         except MetricError as error:
             self._events.event(autoscaler, "Warning", "FailedGetScale", str(error))
             message = f"the HPA controller was unable to get the target's current scale: {error}"
-            self._say(autoscaler, ABLE_TO_SCALE, "False", "FailedGetScale", message)
+            self._set_condition(autoscaler, ABLE_TO_SCALE, "False", "FailedGetScale", message)
             return
-        self._say(
+        self._set_condition(
             autoscaler,
             ABLE_TO_SCALE,
             "True",
@@ -134,12 +134,12 @@ class HorizontalPodAutoscalerController:
         least = spec.minReplicas if spec.HasField("minReplicas") else 1
         if current == 0 and least:
             message = "scaling is disabled since the replica count of the target is zero"
-            self._say(autoscaler, SCALING_ACTIVE, "False", "ScalingDisabled", message)
-            decision = Decision((), current)
+            self._set_condition(autoscaler, SCALING_ACTIVE, "False", "ScalingDisabled", message)
+            decision = ScaleDecision((), current)
         elif current > spec.maxReplicas:
-            decision = Decision((), spec.maxReplicas, "Current number of replicas above Spec.MaxReplicas")
+            decision = ScaleDecision((), spec.maxReplicas, "Current number of replicas above Spec.MaxReplicas")
         elif current < least:
-            decision = Decision((), least, "Current number of replicas below Spec.MinReplicas")
+            decision = ScaleDecision((), least, "Current number of replicas below Spec.MinReplicas")
         else:
             decision = await self._compute_replicas(autoscaler, scale, history, least)
         if decision.replicas is None:
@@ -176,14 +176,14 @@ class HorizontalPodAutoscalerController:
 
     async def _compute_replicas(
         self, autoscaler: HorizontalPodAutoscaler, scale: Scale, history: ScalingHistory, least: int
-    ) -> Decision:
+    ) -> ScaleDecision:
         """Compute the replicas from the metrics, within the limits."""
         spec, current = autoscaler.spec, scale.spec.replicas
         try:
             selector, pods = self._select_pods(autoscaler, scale.status.selector)
         except MetricError as error:
             self._events.event(autoscaler, "Warning", "FailedComputeMetricsReplicas", str(error))
-            return Decision(())
+            return ScaleDecision(())
         namespace = autoscaler.metadata.namespace
         context = MetricContext(
             namespace,
@@ -203,20 +203,22 @@ class HorizontalPodAutoscalerController:
         if best is None or (failed and best.replicas < current):
             first = failed[0]
             message = f"the HPA was unable to compute the replica count: {first.event}"
-            self._say(autoscaler, SCALING_ACTIVE, "False", first.reason, message)
+            self._set_condition(autoscaler, SCALING_ACTIVE, "False", first.reason, message)
             count = f"{len(failed)} invalid out of {len(results)}"
             text = f"invalid metrics ({count}), first error is: {first.error}"
             self._events.event(autoscaler, "Warning", "FailedComputeMetricsReplicas", text)
-            return Decision(statuses)
+            return ScaleDecision(statuses)
         message = f"the HPA was able to successfully calculate a replica count from {best.name}"
-        self._say(autoscaler, SCALING_ACTIVE, "True", "ValidMetricFound", message)
-        limited = self._limit(autoscaler, best.replicas, Bounds(current, least, spec.maxReplicas), history)
-        self._say(autoscaler, ABLE_TO_SCALE, "True", *limited.able)
-        self._say(autoscaler, SCALING_LIMITED, "True" if limited.is_limited else "False", *limited.limited)
+        self._set_condition(autoscaler, SCALING_ACTIVE, "True", "ValidMetricFound", message)
+        limited = self._limit_replicas(autoscaler, best.replicas, Bounds(current, least, spec.maxReplicas), history)
+        self._set_condition(autoscaler, ABLE_TO_SCALE, "True", *limited.able)
+        self._set_condition(autoscaler, SCALING_LIMITED, "True" if limited.is_limited else "False", *limited.limited)
         reason = f"{best.name} above target" if best.replicas > current else "All metrics below target"
-        return Decision(statuses, limited.replicas, reason)
+        return ScaleDecision(statuses, limited.replicas, reason)
 
-    def _limit(self, autoscaler: HorizontalPodAutoscaler, replicas: int, bounds: Bounds, history: ScalingHistory) -> Limited:
+    def _limit_replicas(
+        self, autoscaler: HorizontalPodAutoscaler, replicas: int, bounds: Bounds, history: ScalingHistory
+    ) -> Limited:
         window, now = self._options.downscale_stabilization, self._clock.time()
         if not autoscaler.spec.HasField("behavior"):
             return limit_by_default(history, replicas, bounds, window, now)
@@ -229,7 +231,7 @@ class HorizontalPodAutoscalerController:
         if not text:
             self._events.event(autoscaler, "Warning", "SelectorRequired", "selector is required")
             message = "the HPA target's scale is missing a selector"
-            self._say(autoscaler, SCALING_ACTIVE, "False", "InvalidSelector", message)
+            self._set_condition(autoscaler, SCALING_ACTIVE, "False", "InvalidSelector", message)
             raise MetricError("selector is required")
         try:
             selector = parse_labels(text)
@@ -240,7 +242,7 @@ class HorizontalPodAutoscalerController:
                 f"couldn't convert selector into a corresponding internal selector object: {error}",
             ) from None
         namespace = autoscaler.metadata.namespace
-        self._note_selector(autoscaler, selector)
+        self._update_selector(autoscaler, selector)
         pods = self._pods.select(namespace, selector.matches)
         names = {
             store_key(other)
@@ -254,11 +256,11 @@ class HorizontalPodAutoscalerController:
 
     def _selector_error(self, autoscaler: HorizontalPodAutoscaler, reason: str, message: str) -> MetricError:
         self._events.event(autoscaler, "Warning", reason, message)
-        self._say(autoscaler, SCALING_ACTIVE, "False", reason, message)
+        self._set_condition(autoscaler, SCALING_ACTIVE, "False", reason, message)
         return MetricError(message)
 
     async def _rescale(
-        self, autoscaler: HorizontalPodAutoscaler, resource: Resource[Any], scale: Scale, decision: Decision
+        self, autoscaler: HorizontalPodAutoscaler, resource: Resource[Any], scale: Scale, decision: ScaleDecision
     ) -> bool:
         """Change the scale of the target. Return whether it succeeded; if not, the condition says why."""
         assert decision.replicas is not None
@@ -277,10 +279,10 @@ class HorizontalPodAutoscalerController:
             text = f"New size: {decision.replicas}; reason: {decision.reason}; error: {error.message}"
             self._events.event(autoscaler, "Warning", "FailedRescale", text)
             message = f"the HPA controller was unable to update the target scale: {error.message}"
-            self._say(autoscaler, ABLE_TO_SCALE, "False", "FailedUpdateScale", message)
+            self._set_condition(autoscaler, ABLE_TO_SCALE, "False", "FailedUpdateScale", message)
             return False
         message = f"the HPA controller was able to update the target scale to {decision.replicas}"
-        self._say(autoscaler, ABLE_TO_SCALE, "True", "SucceededRescale", message)
+        self._set_condition(autoscaler, ABLE_TO_SCALE, "True", "SucceededRescale", message)
         text = f"New size: {decision.replicas}; reason: {decision.reason}"
         self._events.event(autoscaler, "Normal", "SuccessfulRescale", text)
         return True
@@ -292,28 +294,28 @@ class HorizontalPodAutoscalerController:
             stored = await self._client.of(HORIZONTAL_POD_AUTOSCALERS).update_status(autoscaler)
         except NotFound:
             return
-        self._expectations.wrote(key, HORIZONTAL_POD_AUTOSCALERS, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, HORIZONTAL_POD_AUTOSCALERS, stored.metadata.resourceVersion)
 
-    def _say(self, autoscaler: HorizontalPodAutoscaler, type_: str, status: str, reason: str, message: str) -> None:
-        conditions.say(autoscaler.status.conditions, type_, status, reason, message, self._clock.time())
+    def _set_condition(self, autoscaler: HorizontalPodAutoscaler, type_: str, status: str, reason: str, message: str) -> None:
+        conditions.set_condition(autoscaler.status.conditions, type_, status, reason, message, self._clock.time())
 
     def _selector_of(self, autoscaler: HorizontalPodAutoscaler) -> LabelSelector:
         return self._selectors.get(autoscaler.metadata.uid, NOTHING)
 
-    def _note_selector(self, autoscaler: HorizontalPodAutoscaler, selector: LabelSelector) -> None:
+    def _update_selector(self, autoscaler: HorizontalPodAutoscaler, selector: LabelSelector) -> None:
         if self._selectors.get(autoscaler.metadata.uid) != selector:
             self._selectors[autoscaler.metadata.uid] = selector
             named = HorizontalPodAutoscaler(metadata=autoscaler.metadata)
-            self._selecting.follow((Delta(MODIFIED, named, named),))
+            self._selecting.apply_deltas((Delta(MODIFIED, named, named),))
 
-    def _forget(self, key: str) -> None:
+    def _forget_autoscaler(self, key: str) -> None:
         self._histories.pop(key, None)
         present = {autoscaler.metadata.uid for autoscaler in self._autoscalers.values()}
         for uid in self._selectors.keys() - present:
             del self._selectors[uid]
             gone = HorizontalPodAutoscaler()
             gone.metadata.uid = uid
-            self._selecting.follow((Delta(DELETED, gone, gone),))
+            self._selecting.apply_deltas((Delta(DELETED, gone, gone),))
 
 
 def _set_status(autoscaler: HorizontalPodAutoscaler, current: int, desired: int, statuses: Sequence[MetricStatus]) -> None:

@@ -35,28 +35,28 @@ class LabelIndex(Generic[T]):
         self._only = only
         self._groups: dict[str, dict[_Labels, dict[str, T]]] = {}
         for obj in objects:
-            self._put(obj)
+            self._add_object(obj)
 
     def select(self, namespace: str, matches: Callable[[Mapping[str, str]], bool]) -> list[T]:
         """Return the objects of a namespace whose labels match. Callers must not change them."""
         groups = self._groups.get(namespace, {})
         return [obj for labels, group in groups.items() if matches(dict(labels)) for obj in group.values()]
 
-    def follow(self, deltas: Sequence[Delta[T]]) -> None:
+    def apply_deltas(self, deltas: Sequence[Delta[T]]) -> None:
         """Update the index. A handler of the informer."""
         for delta in deltas:
             if delta.old is not None and self._only(delta.old):
-                self._drop(delta.old)
+                self._remove_object(delta.old)
             if delta.kind != DELETED:
-                self._put(delta.obj)
+                self._add_object(delta.obj)
 
-    def _put(self, obj: T) -> None:
+    def _add_object(self, obj: T) -> None:
         if self._only(obj):
             metadata = obj.metadata
             group = self._groups.setdefault(metadata.namespace, {}).setdefault(frozenset(metadata.labels.items()), {})
             group[metadata.uid] = obj
 
-    def _drop(self, obj: T) -> None:
+    def _remove_object(self, obj: T) -> None:
         metadata = obj.metadata
         groups, labels = self._groups[metadata.namespace], frozenset(metadata.labels.items())
         del groups[labels][metadata.uid]
@@ -74,7 +74,7 @@ class SelectorIndex(Generic[T]):
         self._anchors: dict[str, _Anchor] = {}
         """The anchor of each object, by UID."""
         for obj in objects:
-            self._put(obj)
+            self._add_object(obj)
 
     def objects_selecting(self, namespace: str, labels: Mapping[str, str]) -> list[T]:
         """Return the objects of a namespace whose selectors match the labels. Callers must not change them."""
@@ -86,15 +86,15 @@ class SelectorIndex(Generic[T]):
             if demanded <= have and (len(demanded) == len(selector.requirements) or selector.matches(labels))
         ]
 
-    def follow(self, deltas: Sequence[Delta[T]]) -> None:
+    def apply_deltas(self, deltas: Sequence[Delta[T]]) -> None:
         """Update the index. A handler of the informer."""
         for delta in deltas:
             if delta.old is not None:
-                self._drop(delta.old)
+                self._remove_object(delta.old)
             if delta.kind != DELETED:
-                self._put(delta.obj)
+                self._add_object(delta.obj)
 
-    def _put(self, obj: T) -> None:
+    def _add_object(self, obj: T) -> None:
         selector, metadata = self._selector_of(obj), obj.metadata
         if selector == NOTHING:
             return
@@ -109,7 +109,7 @@ class SelectorIndex(Generic[T]):
         self._anchored.setdefault(where, {})[metadata.uid] = demanded, selector, obj
         self._anchors[metadata.uid] = where
 
-    def _drop(self, obj: T) -> None:
+    def _remove_object(self, obj: T) -> None:
         where = self._anchors.pop(obj.metadata.uid, None)
         if where is not None:
             del self._anchored[where][obj.metadata.uid]
@@ -158,13 +158,13 @@ class CustomInformers:
         for resource in self.resources:
             handler.handle_added_kind(resource)
 
-    def follow(self, deltas: Sequence[Delta[CustomResourceDefinition]]) -> None:
+    def handle_definition_deltas(self, deltas: Sequence[Delta[CustomResourceDefinition]]) -> None:
         """A handler of the informer of definitions."""
         for delta in deltas:
             name = delta.obj.metadata.name
             kind = kind_of(delta.obj) if delta.kind != DELETED else None
             before = self._kinds.get(name)
-            if before is not None and not _serves(kind, before[0].uid, before[1]):
+            if before is not None and not _serves_version(kind, before[0].uid, before[1]):
                 self._close(name, before[1])
                 before = None
             if kind is None or not kind.served:
@@ -189,7 +189,7 @@ def _without_content(obj: CustomObject) -> CustomObject:
     return CustomObject(metadata=obj.metadata, apiVersion=obj.apiVersion, kind=obj.kind)
 
 
-def _serves(kind: CustomKind | None, uid: str, resource: CustomResource) -> bool:
+def _serves_version(kind: CustomKind | None, uid: str, resource: CustomResource) -> bool:
     return kind is not None and kind.uid == uid and any(version.api_version == resource.api_version for version in kind.served)
 
 
@@ -214,12 +214,12 @@ class Informers:
         """The informers of custom kinds, which come and go with their definitions."""
         if self._custom is None:
             self._custom = CustomInformers(self)
-            self.add_handler(CUSTOM_RESOURCE_DEFINITIONS, self._custom.follow)
+            self.add_handler(CUSTOM_RESOURCE_DEFINITIONS, self._custom.handle_definition_deltas)
         return self._custom
 
     def open(self, resource: Resource[Any]) -> None:
         """Watch another kind while this runs."""
-        self._of(resource)
+        self._informer_of(resource)
         if self._tasks is not None:
             self._start(resource, self._tasks)
 
@@ -238,7 +238,7 @@ class Informers:
         objects, they have the metadata only."""
         if isinstance(resource, CustomResource) and resource not in self._informers:
             return {}  # it is closed
-        return self._of(resource).store
+        return self._informer_of(resource).store
 
     def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
         """Return the shared index for this function. It is updated before the change is handled."""
@@ -253,7 +253,7 @@ class Informers:
         labelled = self._labelled.get((resource, only))
         if labelled is None:
             labelled = self._labelled[resource, only] = LabelIndex(only, self.store(resource).values())
-            self.add_handler(resource, labelled.follow)
+            self.add_handler(resource, labelled.apply_deltas)
         return labelled
 
     def selecting(self, resource: Resource[T], selector_of: Callable[[T], LabelSelector]) -> SelectorIndex[T]:
@@ -261,15 +261,15 @@ class Informers:
         selecting = self._selecting.get((resource, selector_of))
         if selecting is None:
             selecting = self._selecting[resource, selector_of] = SelectorIndex(selector_of, self.store(resource).values())
-            self.add_handler(resource, selecting.follow)
+            self.add_handler(resource, selecting.apply_deltas)
         return selecting
 
     @property
-    def facts(self) -> PodPropertiesCache:
+    def pod_properties(self) -> PodPropertiesCache:
         """The cached facts of pods."""
         if self._facts is None:
             self._facts = PodPropertiesCache()
-            self.add_handler(PODS, self._facts.follow)
+            self.add_handler(PODS, self._facts.apply_deltas)
         return self._facts
 
     @property
@@ -277,11 +277,11 @@ class Informers:
         """The pods of each claim."""
         if self._claim_users is None:
             self._claim_users = ClaimUsers()
-            self.add_handler(PODS, self._claim_users.follow)
+            self.add_handler(PODS, self._claim_users.apply_deltas)
         return self._claim_users
 
     def add_handler(self, resource: Resource[T], handler: Handler[T]) -> None:
-        self._of(resource).add_handler(handler)
+        self._informer_of(resource).add_handler(handler)
 
     @property
     def synced(self) -> bool:
@@ -315,7 +315,7 @@ class Informers:
         finally:
             self._tasks = None
 
-    def _of(self, resource: Resource[T]) -> Informer[T]:
+    def _informer_of(self, resource: Resource[T]) -> Informer[T]:
         informer = self._informers.get(resource)
         if informer is None:
             # Announced: each informer receives its current revision immediately after an election.

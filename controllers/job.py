@@ -30,8 +30,8 @@ from pinnace.controllers.job_indexes import (
     first_missing_indexes,
     has_limit_per_index,
     is_indexed,
-    only_ended_are_replaced,
     pod_end_time,
+    replaces_only_terminated_pods,
     seconds_until_retry,
     set_index_failures,
     set_pod_index,
@@ -48,8 +48,8 @@ from pinnace.controllers.job_status import (
     count_active_as_failed,
     count_pods,
     determine_result,
+    find_finished_condition,
     find_true_condition,
-    finish_condition,
     has_tracking_finalizer,
     is_result_determined,
     may_delete_pod,
@@ -153,7 +153,7 @@ def _suspend_or_resume(job: Job, status: JobStatus, now: float) -> None:
         set_condition(status, SUSPENDED, "True", ConditionReason("JobSuspended", "Job suspended"), now)
         status.ClearField("startTime")
         return
-    if conditions.find(status.conditions, SUSPENDED) is not None:
+    if conditions.find_condition(status.conditions, SUSPENDED) is not None:
         set_condition(status, SUSPENDED, "False", ConditionReason("JobResumed", "Job resumed"), now)
     if not status.HasField("startTime"):
         status.startTime.CopyFrom(to_time(now))
@@ -182,7 +182,7 @@ def _pods_to_delete(job: Job, running: Sequence[Pod], wanted: int, now: float) -
 
 def _pods_to_create(job: Job, status: JobStatus, wanted: int) -> int:
     there = status.active
-    if only_ended_are_replaced(job):
+    if replaces_only_terminated_pods(job):
         there += status.terminating
     return max(0, min(wanted - there, BURST))
 
@@ -254,7 +254,7 @@ class JobController:
 
     @property
     def watches(self) -> Sequence[WatchedResource[Any]]:
-        refused = keys_lacking_quota(self._neighbours, lambda job: finish_condition(job) is None)
+        refused = keys_lacking_quota(self._neighbours, lambda job: find_finished_condition(job) is None)
         return (
             WatchedResource(JOBS, key_of_object),
             WatchedResource(PODS, _keys_of_pod),
@@ -262,19 +262,19 @@ class JobController:
         )
 
     async def sync(self, key: str) -> float | None:
-        await self._expectations.met(key)
+        await self._expectations.wait_until_met(key)
         job = self._jobs.get(key)
         if job is None or is_managed_here(job):
             await self._release_pods(key, job)
         if job is None:
-            self._claimer.forget(key)
-            self._control.forget(key)
+            self._claimer.forget_owner(key)
+            self._control.forget_owner(key)
             return None
-        if (end := finish_condition(job)) is not None:
+        if (end := find_finished_condition(job)) is not None:
             return await self._delete_expired_job(job, end)
         if not is_managed_here(job):
             return None
-        pods = await self._claimer.claim(key, job, from_message(job.spec.selector))
+        pods = await self._claimer.claim_objects(key, job, from_message(job.spec.selector))
         wanted = plan_job_sync(job, pods, self._clock.time())
         try:
             await self._write_status(key, job, wanted.status)
@@ -294,7 +294,7 @@ class JobController:
 
     async def _release_pods(self, key: str, job: Job | None) -> None:
         """Remove the finalizers of pods whose job is gone or finished, or no longer controls them."""
-        ends = job is None or finish_condition(job) is not None
+        ends = job is None or find_finished_condition(job) is not None
         its = owner_key(job) if job is not None else ""
         pods = self._tracked.under(key).values()
         await self._remove_finalizers(key, [pod for pod in pods if ends or controller_key(pod) != its])
@@ -302,15 +302,17 @@ class JobController:
     async def _remove_finalizers(self, key: str, pods: Iterable[Pod]) -> None:
         limit = asyncio.Semaphore(AT_ONCE)
 
-        async def one(pod: Pod) -> None:
+        async def remove_finalizer(pod: Pod) -> None:
             async with limit:
                 try:
                     stored = await self._pods_client.update(without_tracking_finalizer(pod))
                 except NotFound:
                     return
-                self._expectations.wrote(key, PODS, stored.metadata.resourceVersion)
+                self._expectations.expect_version(key, PODS, stored.metadata.resourceVersion)
 
-        outcomes = await asyncio.gather(*(one(pod) for pod in pods if has_tracking_finalizer(pod)), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *(remove_finalizer(pod) for pod in pods if has_tracking_finalizer(pod)), return_exceptions=True
+        )
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
@@ -320,7 +322,7 @@ class JobController:
             return
         changed = Job(metadata=job.metadata, spec=job.spec, status=status)
         stored = await self._client.update_status(changed)
-        self._expectations.wrote(key, JOBS, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, JOBS, stored.metadata.resourceVersion)
         self._record_events(job, status)
 
     def _record_events(self, job: Job, status: JobStatus) -> None:

@@ -36,7 +36,7 @@ def is_indexed(job: Job) -> bool:
     return job.spec.completionMode == "Indexed"
 
 
-def only_ended_are_replaced(job: Job) -> bool:
+def replaces_only_terminated_pods(job: Job) -> bool:
     """Return True if pods are replaced only after they terminate. Otherwise they are replaced when their deletion starts."""
     return job.spec.podReplacementPolicy == "Failed"
 
@@ -72,7 +72,7 @@ class CompletionIndexes:
         at = bisect_left(self._runs, index, key=lambda run: run[1])
         return at < len(self._runs) and self._runs[at][0] <= index
 
-    def with_(self, more: Iterable[int]) -> "CompletionIndexes":
+    def with_indexes(self, more: Iterable[int]) -> "CompletionIndexes":
         return CompletionIndexes(_merge_ranges([*self._runs, *((index, index) for index in more)]))
 
     def union(self, other: "CompletionIndexes") -> "CompletionIndexes":
@@ -91,7 +91,7 @@ class CompletionIndexes:
                 its = next(others, None)
         return CompletionIndexes(runs)
 
-    def others(self, end: int) -> Iterator[int]:
+    def missing_below(self, end: int) -> Iterator[int]:
         """Yield the indexes below `end` that are not in the set."""
         begin = 0
         for first, last in self._runs:
@@ -136,10 +136,10 @@ def first_missing_indexes(job: Job, done: CompletionIndexes, pods: Sequence[Pod]
 
     If pods are replaced only after they terminate, a terminating pod keeps its index.
     """
-    keeps = only_ended_are_replaced(job)
+    keeps = replaces_only_terminated_pods(job)
     having = (pod for pod in pods if is_pod_active(pod) or (keeps and is_pod_terminating(pod)))
     taken = {index for pod in having if (index := index_of(pod)) is not None}
-    return list(islice((index for index in done.others(job.spec.completions) if index not in taken), number))
+    return list(islice((index for index in done.missing_below(job.spec.completions) if index not in taken), number))
 
 
 def find_surplus_pods(job: Job, pods: Iterable[Pod], now: float) -> list[Pod]:
@@ -185,15 +185,15 @@ def has_limit_per_index(job: Job) -> bool:
 
 def index_failures(pod: Pod) -> int:
     """Return the number of earlier failures of the pod's index that count against backoffLimitPerIndex."""
-    return _count_in(pod, FAILURE_COUNT)
+    return _count_annotation(pod, FAILURE_COUNT)
 
 
 def all_index_failures(pod: Pod) -> int:
     """Return the number of all earlier failures of the pod's index."""
-    return index_failures(pod) + _count_in(pod, IGNORED_FAILURE_COUNT)
+    return index_failures(pod) + _count_annotation(pod, IGNORED_FAILURE_COUNT)
 
 
-def _count_in(pod: Pod, annotation: str) -> int:
+def _count_annotation(pod: Pod, annotation: str) -> int:
     """Return a count in an annotation. Text of a client that is no count is 0."""
     return max(0, parse_int32(pod.metadata.annotations.get(annotation, "")) or 0)
 

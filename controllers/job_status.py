@@ -31,8 +31,8 @@ from pinnace.controllers.job_indexes import (
     index_failures,
     index_of,
     is_indexed,
-    only_ended_are_replaced,
     parse_indexes,
+    replaces_only_terminated_pods,
 )
 from pinnace.controllers.job_policies import (
     FAIL_INDEX,
@@ -87,7 +87,7 @@ def counts_as_failed(job: Job, pod: Pod) -> bool:
         return True
     if job.metadata.HasField("deletionTimestamp"):
         return False
-    return is_pod_terminating(pod) and (not only_ended_are_replaced(job) or not pod.spec.nodeName)
+    return is_pod_terminating(pod) and (not replaces_only_terminated_pods(job) or not pod.spec.nodeName)
 
 
 def count_pods(job: Job, pods: Sequence[Pod]) -> PodCounts:
@@ -95,8 +95,8 @@ def count_pods(job: Job, pods: Sequence[Pod]) -> PodCounts:
     status.CopyFrom(job.status)
     watched = {pod.metadata.uid: pod for pod in pods if has_tracking_finalizer(pod)}
     waiting = status.uncountedTerminatedPods
-    status.succeeded += _drop_untracked(waiting.succeeded, watched)
-    status.failed += _drop_untracked(waiting.failed, watched)
+    status.succeeded += _remove_untracked_uids(waiting.succeeded, watched)
+    status.failed += _remove_untracked_uids(waiting.failed, watched)
     completed, failed_indexes = _count_indexes(job, watched.values())
     replaced = _pods_to_replace(job, pods, completed.union(failed_indexes))
     held = {pod.metadata.uid for pod in replaced.values()}
@@ -147,11 +147,11 @@ def _count_indexes(job: Job, watched: Iterable[Pod]) -> tuple[CompletionIndexes,
     own = [(index, pod) for pod in watched if counts_for_job(job, pod) and (index := index_of(pod)) is not None]
     recorded = {*job.status.uncountedTerminatedPods.failed}
     succeeded = (index for index, pod in own if pod.status.phase == "Succeeded" and pod.metadata.uid not in recorded)
-    completed = parse_indexes(job.status.completedIndexes, job.spec.completions).with_(succeeded)
+    completed = parse_indexes(job.status.completedIndexes, job.spec.completions).with_indexes(succeeded)
     if not has_limit_per_index(job):
         return completed, CompletionIndexes()
     failed = (index for index, pod in own if index not in completed and _fails_index(job, pod))
-    return completed, parse_indexes(job.status.failedIndexes, job.spec.completions).with_(failed)
+    return completed, parse_indexes(job.status.failedIndexes, job.spec.completions).with_indexes(failed)
 
 
 def _fails_index(job: Job, pod: Pod) -> bool:
@@ -169,7 +169,7 @@ def _pods_to_replace(job: Job, pods: Sequence[Pod], finished: CompletionIndexes)
         return {}
     active = [index for pod in pods if is_pod_active(pod) and (index := index_of(pod)) is not None]
     failed = (pod for pod in pods if has_tracking_finalizer(pod) and counts_for_job(job, pod) and counts_as_failed(job, pod))
-    return find_pods_to_replace(failed, finished.with_(active))
+    return find_pods_to_replace(failed, finished.with_indexes(active))
 
 
 def count_active_as_failed(job: Job, count: PodCounts, pods: Iterable[Pod]) -> PodCounts:
@@ -198,7 +198,7 @@ def may_delete_pod(job: Job, status: JobStatus, pod: Pod) -> bool:
     )
 
 
-def _drop_untracked(waiting: MutableSequence[str], watched: Mapping[str, Pod]) -> int:
+def _remove_untracked_uids(waiting: MutableSequence[str], watched: Mapping[str, Pod]) -> int:
     """Remove the UIDs of pods without the finalizer and of deleted pods. Return their number."""
     kept = [uid for uid in waiting if uid in watched]
     gone = len(waiting) - len(kept)
@@ -231,13 +231,13 @@ def find_true_condition(status: JobStatus, *types: str) -> JobCondition | None:
 
 def set_condition(status: JobStatus, type_: str, value: str, verdict: ConditionReason, now: float) -> None:
     """Set a condition. A condition with the same status is unchanged."""
-    job_condition = conditions.find(status.conditions, type_)
+    job_condition = conditions.find_condition(status.conditions, type_)
     if job_condition is None or job_condition.status != value:
-        said = conditions.say(status.conditions, type_, value, verdict.reason, verdict.message, now)
+        said = conditions.set_condition(status.conditions, type_, value, verdict.reason, verdict.message, now)
         said.lastProbeTime.CopyFrom(to_time(now))
 
 
-def finish_condition(job: Job) -> JobCondition | None:
+def find_finished_condition(job: Job) -> JobCondition | None:
     return find_true_condition(job.status, COMPLETE, FAILED)
 
 

@@ -33,11 +33,11 @@ from pinnace.controllers.persistentvolume import PersistentVolumeController
 from pinnace.controllers.podgc import PodGarbageCollector
 from pinnace.controllers.replicacalculator import StartupDelays
 from pinnace.controllers.replicaset import ReplicaSetController
-from pinnace.controllers.runtime import Controller, ControllerContext, on_stack
+from pinnace.controllers.runtime import Controller, ControllerContext, find_sync_on_stack
 from pinnace.controllers.schedulernames import SchedulerNameController
 from pinnace.controllers.statefulset import StatefulSetController
 from pinnace.controllers.tainteviction import TaintEvictionController
-from pinnace.controllers.unenforced import UnenforcedController
+from pinnace.controllers.unenforced import UnenforcedKindsController
 from pinnace.controllers.volume_protection import VolumeProtectionController
 from pinnace.controllers.volume_provisioner import PROVISIONER, VolumeProvisioner
 from pinnace.runtime import flags, process
@@ -83,7 +83,7 @@ def build_controllers(
         SchedulerNameController(shared.with_component("scheduler-name-controller")),
         HorizontalPodAutoscalerController(shared.with_component("horizontal-pod-autoscaler"), autoscaling),
         APIServiceController(shared.with_component("apiservice-controller")),
-        UnenforcedController(shared.with_component("unenforced-controller")),
+        UnenforcedKindsController(shared.with_component("unenforced-controller")),
         *provisioners,
     ]
 
@@ -208,7 +208,7 @@ def main(
     def build(shared: ControllerContext) -> Sequence[Controller]:
         return build_controllers(shared, options, root_ca, autoscaling, volumes)
 
-    sys.exit(process.run_component(lambda stop: serve(stop, http, known, name, build), blame=on_stack))
+    sys.exit(process.run_component(lambda stop: serve(stop, http, known, name, build), blame=find_sync_on_stack))
 
 
 async def serve(

@@ -79,7 +79,7 @@ class ControllerManager:
         """Implement CustomHandler."""
 
     def _add_watch(self, controller: str, watch: WatchedResource[Any]) -> None:
-        self._informers.add_handler(watch.resource, partial(self._handle, controller, watch.keys))
+        self._informers.add_handler(watch.resource, partial(self._handle_deltas, controller, watch.keys))
 
     @property
     def checks(self) -> Mapping[str, Check]:
@@ -105,7 +105,8 @@ class ControllerManager:
     def _find_stuck_controller(self) -> str | None:
         """Return the problem of the first stuck controller, or None."""
         return next(
-            (problem for worker_pool in self._worker_pools.values() if (problem := worker_pool.stuck()) is not None), None
+            (problem for worker_pool in self._worker_pools.values() if (problem := worker_pool.stuck_problem()) is not None),
+            None,
         )
 
     async def _run_controllers(self, token: int) -> None:
@@ -117,9 +118,9 @@ class ControllerManager:
         log.info("token %d: %s", token, ", ".join(working))
         async with asyncio.TaskGroup() as group:
             for worker_pool in working.values():
-                await worker_pool.begin(self._informers.store)
+                await worker_pool.enqueue_existing(self._informers.store)
                 group.create_task(run_unending(f"controller {worker_pool.name}", worker_pool.run))
 
-    def _handle(self, controller: str, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
+    def _handle_deltas(self, controller: str, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
         if (working := self._worker_pools.get(controller)) is not None:
-            working.handle(keys, deltas)
+            working.handle_deltas(keys, deltas)

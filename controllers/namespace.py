@@ -93,7 +93,7 @@ def set_conditions(namespace: Namespace, content: RemainingContent, now: float) 
     changed = Namespace()
     changed.CopyFrom(namespace)
     for type_, (status, reason, message) in said.items():
-        conditions.say(changed.status.conditions, type_, status, reason, message, now)
+        conditions.set_condition(changed.status.conditions, type_, status, reason, message, now)
     return changed if changed != namespace else None
 
 

@@ -61,7 +61,7 @@ _OBSERVED = frozenset({"Ready", *PRESSURES})
 
 def ready_status(node: Node) -> str:
     """Return the status of the condition Ready, or an empty string."""
-    node_condition = conditions.find(node.status.conditions, "Ready")
+    node_condition = conditions.find_condition(node.status.conditions, "Ready")
     return node_condition.status if node_condition is not None else ""
 
 
@@ -87,9 +87,9 @@ def with_unknown_conditions(node: Node, now: float) -> Node | None:
     changed.CopyFrom(node)
     told = changed.status.conditions
     for type_ in known:
-        conditions.say(told, type_, "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.", now)
+        conditions.set_condition(told, type_, "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.", now)
     if not ready_status(node):
-        conditions.say(told, "Ready", "Unknown", "NodeStatusNeverUpdated", "Kubelet never posted node status.", now)
+        conditions.set_condition(told, "Ready", "Unknown", "NodeStatusNeverUpdated", "Kubelet never posted node status.", now)
     return changed
 
 
@@ -160,7 +160,8 @@ def with_correct_taints(node: Node, evict: bool, now: float) -> Node | None:
     wanted = {
         (key, "NoSchedule")
         for (type_, status), key in _BY_CONDITION.items()
-        if (node_condition := conditions.find(node.status.conditions, type_)) is not None and node_condition.status == status
+        if (node_condition := conditions.find_condition(node.status.conditions, type_)) is not None
+        and node_condition.status == status
     }
     if node.spec.unschedulable:
         wanted.add((UNSCHEDULABLE_TAINT, "NoSchedule"))
@@ -168,12 +169,12 @@ def with_correct_taints(node: Node, evict: bool, now: float) -> Node | None:
         wanted |= {(NOT_READY_TAINT, taint.effect) for taint in node.spec.taints if taint.key == NOT_READY_TAINT}
     if evict and should_evict(node):
         wanted.add((_EVICTING[ready_status(node)], "NoExecute"))
-    has = {(taint.key, taint.effect) for taint in node.spec.taints if _is_ours(taint)}
+    has = {(taint.key, taint.effect) for taint in node.spec.taints if _is_lifecycle_taint(taint)}
     if has == wanted:
         return None
     changed = Node()
     changed.CopyFrom(node)
-    kept = [taint for taint in node.spec.taints if not _is_ours(taint) or (taint.key, taint.effect) in wanted]
+    kept = [taint for taint in node.spec.taints if not _is_lifecycle_taint(taint) or (taint.key, taint.effect) in wanted]
     del changed.spec.taints[:]
     changed.spec.taints.extend(kept)
     for key, effect in sorted(wanted - has):
@@ -181,7 +182,7 @@ def with_correct_taints(node: Node, evict: bool, now: float) -> Node | None:
     return changed
 
 
-def _is_ours(taint: Taint) -> bool:
+def _is_lifecycle_taint(taint: Taint) -> bool:
     return taint.key in (_NO_EXECUTE if taint.effect == "NoExecute" else _NO_SCHEDULE if taint.effect == "NoSchedule" else ())
 
 
@@ -239,11 +240,11 @@ class Zone:
         self.turns: dict[str, float] = {}  # assigned at this rate
         self.last_turn = float("-inf")
 
-    def put(self, node: str, healthy: bool, counts: bool) -> bool:
+    def update_node(self, node: str, healthy: bool, counts: bool) -> bool:
         """Update a node. Return True if it has changed."""
         if self.nodes.get(node) is healthy and (node not in self.excluded) is counts:
             return False
-        self.drop(node)
+        self.remove_node(node)
         self.nodes[node] = healthy
         if counts:
             self.unhealthy += not healthy
@@ -251,7 +252,7 @@ class Zone:
             self.excluded.add(node)
         return True
 
-    def drop(self, node: str) -> None:
+    def remove_node(self, node: str) -> None:
         healthy = self.nodes.pop(node, True)
         if node in self.excluded:
             self.excluded.remove(node)
@@ -266,7 +267,7 @@ class Zone:
     def state(self, threshold: float) -> ZoneState:
         return compute_zone_state(self.size - self.unhealthy, self.unhealthy, threshold)
 
-    def give_back(self, node: str, now: float) -> Collection[str]:
+    def return_eviction_turn(self, node: str, now: float) -> Collection[str]:
         """Return a future turn of the node. Return the nodes with a changed turn."""
         turn = self.turns.pop(node, now)
         if turn <= now:
@@ -296,11 +297,11 @@ class Zones:
         if self._zone_of.get(node, zone) != zone:
             self.remove_node(node, now)
         result = self._zones.setdefault(zone, Zone())
-        if not result.put(node, healthy, counts):
+        if not result.update_node(node, healthy, counts):
             return
         self._zone_of[node] = zone
         if healthy:
-            self._changed.update(result.give_back(node, now))
+            self._changed.update(result.return_eviction_turn(node, now))
         self._update_disruption(result, now)
 
     def remove_node(self, node: str, now: float) -> None:
@@ -308,15 +309,15 @@ class Zones:
         if zone is None:
             return
         result = self._zones[zone]
-        result.drop(node)
-        self._changed.update(result.give_back(node, now))
+        result.remove_node(node)
+        self._changed.update(result.return_eviction_turn(node, now))
         self._changed.discard(node)
         if not result.nodes:
             del self._zones[zone]
         self._update_disruption(result, now)
 
     @property
-    def disrupted(self) -> bool:
+    def is_fully_disrupted(self) -> bool:
         """True if no counted node of any zone is ready."""
         return self._disrupted
 
@@ -340,7 +341,7 @@ class Zones:
         changed, self._changed = self._changed, set()
         return changed
 
-    def _rate(self, zone: Zone) -> float:
+    def _eviction_rate(self, zone: Zone) -> float:
         if zone.state(self._rates.unhealthy) is not ZoneState.PARTIAL:
             return self._rates.eviction
         return self._rates.secondary if zone.size > self._rates.large else 0.0
@@ -357,7 +358,7 @@ class Zones:
 
     def _set_rate(self, zone: Zone) -> None:
         """Set the rate of the zone. A new rate discards all turns."""
-        rate = 0.0 if self._disrupted else self._rate(zone)
+        rate = 0.0 if self._disrupted else self._eviction_rate(zone)
         if rate != zone.rate:
             zone.rate, zone.last_turn = rate, float("-inf")
             zone.turns.clear()
@@ -430,7 +431,7 @@ class NodeLifecycleController:
         """Mark the node as unreachable."""
         marked = with_unknown_conditions(node, self._clock.time())
         if marked is not None:
-            marked.metadata.resourceVersion = await self._statuses.write(marked)
+            marked.metadata.resourceVersion = await self._statuses.write_item(marked)
             if ready_status(node) == "True":
                 name = node.metadata.name
                 self._events.event(node, "Normal", "NodeNotReady", f"Node {name} status is now: NodeNotReady")
@@ -447,7 +448,7 @@ class NodeLifecycleController:
 
     async def _update_taints(self, node: Node, now: float) -> float | None:
         """Write the taints. Return the seconds until the node's turn, or None if it needs no turn or its zone allows none."""
-        marked = has_eviction_taint(node) and not self._zones.disrupted
+        marked = has_eviction_taint(node) and not self._zones.is_fully_disrupted
         turn = self._zones.seconds_until_eviction(node.metadata.name, now) if should_evict(node) and not marked else 0.0
         changed = with_correct_taints(node, turn == 0.0, self._clock.time())
         if changed is not None:
@@ -489,11 +490,11 @@ class NodeLifecycleController:
 
 def not_ready_status(pod: Pod, now: float) -> Pod | None:
     """Return the status of a pod on an unreachable node, or None if the pod is not Ready. `now` is Unix time."""
-    said = conditions.find(pod.status.conditions, "Ready")
+    said = conditions.find_condition(pod.status.conditions, "Ready")
     if said is None or said.status != "True":
         return None
     changed = status_of(pod)
-    conditions.say(changed.status.conditions, "Ready", "False", said.reason, said.message, now)
+    conditions.set_condition(changed.status.conditions, "Ready", "False", said.reason, said.message, now)
     return changed
 
 

@@ -58,12 +58,12 @@ def new_controller_ref(resource: Resource[Any], owner: Object) -> OwnerReference
     )
 
 
-def accept_all(owner: ObjectMeta, obj: Object) -> bool:
+def accept_any_object(owner: ObjectMeta, obj: Object) -> bool:
     return True
 
 
 @dataclass(frozen=True, slots=True)
-class Claims(Generic[T]):
+class ClaimDecisions(Generic[T]):
     own: list[T]
     adopt: list[T]
     release: list[T]
@@ -75,8 +75,8 @@ def decide_claims(
     managed: Iterable[T],
     free: Iterable[T],
     moves: Callable[[T], bool] = select_all,
-    is_member: Callable[[ObjectMeta, T], bool] = accept_all,
-) -> Claims[T]:
+    is_member: Callable[[ObjectMeta, T], bool] = accept_any_object,
+) -> ClaimDecisions[T]:
     """Decide which objects the owner keeps, adopts and releases.
 
     `managed` are the objects that the owner controls. `free` are the selected objects without a controller. An owner that
@@ -84,7 +84,7 @@ def decide_claims(
     returns False if an object is not the owner's although it is selected.
     """
     leaving = owner.HasField("deletionTimestamp")
-    result: Claims[T] = Claims([], [], [])
+    result: ClaimDecisions[T] = ClaimDecisions([], [], [])
     for obj in managed:
         if selector.matches(obj.metadata.labels) and is_member(owner, obj):
             result.own.append(obj)
@@ -99,7 +99,7 @@ def decide_claims(
 
 def adopted_copy(obj: T, resource: Resource[Any], owner: Object, finalizer: str = "") -> T:
     """Return a copy of the object that the owner controls, with the finalizer if there is one."""
-    changed = _copy(obj)
+    changed = _copy_object(obj)
     if finalizer and finalizer not in obj.metadata.finalizers:
         changed.metadata.finalizers.append(finalizer)
     changed.metadata.ownerReferences.append(new_controller_ref(resource, owner))
@@ -108,7 +108,7 @@ def adopted_copy(obj: T, resource: Resource[Any], owner: Object, finalizer: str 
 
 def released_copy(obj: T, owner: Object, finalizer: str = "") -> T:
     """Return a copy of the object without the reference to the owner and without the finalizer."""
-    changed = _copy(obj)
+    changed = _copy_object(obj)
     if finalizer in obj.metadata.finalizers:
         changed.metadata.finalizers.remove(finalizer)
     kept = [owner_reference for owner_reference in obj.metadata.ownerReferences if owner_reference.uid != owner.metadata.uid]
@@ -117,7 +117,7 @@ def released_copy(obj: T, owner: Object, finalizer: str = "") -> T:
     return changed
 
 
-def _copy(obj: T) -> T:
+def _copy_object(obj: T) -> T:
     changed = type(obj)()
     changed.CopyFrom(obj)
     return changed
@@ -135,7 +135,7 @@ class ControllerRefManager(Generic[T]):
         *,
         finalizer: str = "",
         moves: Callable[[T], bool] = select_all,
-        is_member: Callable[[ObjectMeta, T], bool] = accept_all,
+        is_member: Callable[[ObjectMeta, T], bool] = accept_any_object,
     ) -> None:
         """`finalizer` is the finalizer of owned objects, or empty. `moves` returns True if an object may be adopted and
         released; it must depend only on the object. `is_member` is as in `decide_claims`."""
@@ -150,7 +150,7 @@ class ControllerRefManager(Generic[T]):
         self._is_member = is_member
         self._selected: dict[str, dict[str, T]] = {}
 
-    async def claim(self, key: str, owner: Object, selector: LabelSelector) -> list[T]:
+    async def claim_objects(self, key: str, owner: Object, selector: LabelSelector) -> list[T]:
         """Adopt and release objects, and return the objects that the owner then controls.
 
         A failed write does not prevent the others. Raise the first ApiError, for example Conflict if another client
@@ -176,7 +176,7 @@ class ControllerRefManager(Generic[T]):
             raise refused[0]
         return result.own
 
-    def forget(self, key: str) -> None:
+    def forget_owner(self, key: str) -> None:
         """Drop a deleted owner."""
         self._selected.pop(key, None)
 
@@ -191,7 +191,7 @@ class ControllerRefManager(Generic[T]):
         except ApiError as error:
             refused.append(error)
             return None
-        self._expectations.wrote(key, self._client.resource, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, self._client.resource, stored.metadata.resourceVersion)
         return stored
 
     async def _owner_exists(self, owner: Object) -> bool:

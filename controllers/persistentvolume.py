@@ -61,7 +61,7 @@ def bound_volume_name(claim: PersistentVolumeClaim) -> str:
     return claim.spec.volumeName
 
 
-def pending_class(claim: PersistentVolumeClaim) -> str:
+def pending_class_key(claim: PersistentVolumeClaim) -> str:
     """Return "=" and the class of a claim that has no volume, or ""."""
     return "" if claim.spec.volumeName or claim.status.phase in (BOUND, LOST) else f"={class_of(claim)}"
 
@@ -81,7 +81,7 @@ class PersistentVolumeController:
         self._classes = informers.store(STORAGE_CLASSES)
         self._by_claim = informers.index(PERSISTENT_VOLUMES, claim_key)
         self._by_volume = informers.index(PERSISTENT_VOLUME_CLAIMS, bound_volume_name)
-        self._pending = informers.index(PERSISTENT_VOLUME_CLAIMS, pending_class)
+        self._pending = informers.index(PERSISTENT_VOLUME_CLAIMS, pending_class_key)
         self._catalogue = VolumeCatalogue(self._volumes)
         self._catalogue.update_from_store()
         informers.add_handler(PERSISTENT_VOLUMES, self._catalogue.follow)
@@ -102,7 +102,7 @@ class PersistentVolumeController:
         )
 
     async def sync(self, key: str) -> float | None:
-        await self._expectations.met(key)
+        await self._expectations.wait_until_met(key)
         if wait := self._seconds_for_scheduler(key):
             return wait
         if "/" in key:
@@ -141,19 +141,19 @@ class PersistentVolumeController:
             await self._bind(key, claim, plan.bind)
             return
         if plan.provisioner and claim.metadata.annotations.get(STORAGE_PROVISIONER) != plan.provisioner:
-            claim = _copy_of(claim)
+            claim = _copy_object(claim)
             claim.metadata.annotations.update(dict.fromkeys((STORAGE_PROVISIONER, OLD_STORAGE_PROVISIONER), plan.provisioner))
             claim = await self._claims_client.update(claim)
-            self._expectations.wrote(key, PERSISTENT_VOLUME_CLAIMS, claim.metadata.resourceVersion)
+            self._expectations.expect_version(key, PERSISTENT_VOLUME_CLAIMS, claim.metadata.resourceVersion)
         if plan.phase and plan.phase != claim.status.phase:
-            claim = _copy_of(claim)
+            claim = _copy_object(claim)
             claim.status.phase = plan.phase
             if plan.phase == LOST:
                 claim.status.ClearField("accessModes")
                 claim.status.capacity.clear()
             claim = await self._claims_client.update_status(claim)
-            self._expectations.wrote(key, PERSISTENT_VOLUME_CLAIMS, claim.metadata.resourceVersion)
-        self._report(key, claim, plan.event)
+            self._expectations.expect_version(key, PERSISTENT_VOLUME_CLAIMS, claim.metadata.resourceVersion)
+        self._record_event(key, claim, plan.event)
 
     def _plan_claim(self, key: str, claim: PersistentVolumeClaim) -> ClaimPlan:
         storage_class = self._classes.get(class_of(claim))
@@ -171,13 +171,13 @@ class PersistentVolumeController:
         if (changed := bound_volume(volume, claim)) is not None:
             volume = await self._write_volume(key, changed)
         if volume.status.phase != BOUND:
-            volume = _copy_of(volume)
+            volume = _copy_object(volume)
             volume.status.phase = BOUND
             volume = await self._volumes_client.update_status(volume)
-            self._expectations.wrote(key, PERSISTENT_VOLUMES, volume.metadata.resourceVersion)
+            self._expectations.expect_version(key, PERSISTENT_VOLUMES, volume.metadata.resourceVersion)
         if (named := bound_claim(claim, volume)) is not None:
             claim = await self._claims_client.update(named)
-            self._expectations.wrote(key, PERSISTENT_VOLUME_CLAIMS, claim.metadata.resourceVersion)
+            self._expectations.expect_version(key, PERSISTENT_VOLUME_CLAIMS, claim.metadata.resourceVersion)
         storage_class = self._classes.get(class_of(claim))
         if (larger := expanded_volume(volume, claim, storage_class)) is not None:
             volume = await self._write_volume(key, larger)
@@ -185,14 +185,14 @@ class PersistentVolumeController:
             self._events.event(claim, "Normal", "VolumeResizeSuccessful", message)
         elif is_expanded_by_driver(volume) and _is_too_small(volume, claim):
             message = "waiting for an external controller to expand this PVC"
-            self._report(key, claim, VolumeEvent("Normal", "ExternalExpanding", message))
+            self._record_event(key, claim, VolumeEvent("Normal", "ExternalExpanding", message))
         if (bound := bound_claim_status(claim, volume)) is not None:
             claim = await self._claims_client.update_status(bound)
-            self._expectations.wrote(key, PERSISTENT_VOLUME_CLAIMS, claim.metadata.resourceVersion)
+            self._expectations.expect_version(key, PERSISTENT_VOLUME_CLAIMS, claim.metadata.resourceVersion)
 
     async def _write_volume(self, key: str, volume: PersistentVolume) -> PersistentVolume:
         stored = await self._volumes_client.update(volume)
-        self._expectations.wrote(key, PERSISTENT_VOLUMES, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, PERSISTENT_VOLUMES, stored.metadata.resourceVersion)
         return stored
 
     async def _sync_volume(self, key: str) -> None:
@@ -204,7 +204,7 @@ class PersistentVolumeController:
         if plan.phase == RELEASED or plan.delete or plan.event is not None:
             plan = plan_volume(volume, await self._read_claim(volume))
         if plan.unbind:
-            volume = _copy_of(volume)
+            volume = _copy_object(volume)
             if BOUND_BY_CONTROLLER in volume.metadata.annotations:
                 volume.spec.ClearField("claimRef")
                 del volume.metadata.annotations[BOUND_BY_CONTROLLER]
@@ -212,11 +212,11 @@ class PersistentVolumeController:
                 volume.spec.claimRef.ClearField("uid")
             volume = await self._write_volume(key, volume)
         if plan.phase != volume.status.phase or plan.message != volume.status.message:
-            volume = _copy_of(volume)
+            volume = _copy_object(volume)
             volume.status.phase, volume.status.message = plan.phase, plan.message
             volume = await self._volumes_client.update_status(volume)
-            self._expectations.wrote(key, PERSISTENT_VOLUMES, volume.metadata.resourceVersion)
-        self._report(key, volume, plan.event)
+            self._expectations.expect_version(key, PERSISTENT_VOLUMES, volume.metadata.resourceVersion)
+        self._record_event(key, volume, plan.event)
         if plan.delete:
             await self._delete_volume(volume)
 
@@ -235,7 +235,7 @@ class PersistentVolumeController:
         except NotFound:
             return None
 
-    def _report(self, key: str, obj: Object, event: VolumeEvent | None) -> None:
+    def _record_event(self, key: str, obj: Object, event: VolumeEvent | None) -> None:
         """Record the event, unless it is the last one of this object."""
         if event is None:
             self._reported.pop(key, None)
@@ -267,7 +267,7 @@ class PersistentVolumeController:
         yield from map(store_key, self._pending.under(f"={delta.obj.metadata.name}").values())
 
 
-def _copy_of(obj: T) -> T:
+def _copy_object(obj: T) -> T:
     changed = type(obj)()
     changed.CopyFrom(obj)
     return changed

@@ -115,7 +115,7 @@ class PodControl:
                 return error
         return None
 
-    def forget(self, key: str) -> None:
+    def forget_owner(self, key: str) -> None:
         """Drop a deleted owner."""
         self._refused.discard(key)
 
@@ -144,16 +144,16 @@ class PodControl:
         try:
             outcomes = await send(items)
         except OutcomeUnknown:
-            await self._expectations.lost(key, self._client)
+            await self._expectations.expect_lost_write(key, self._client)
             raise
         errors = list[ApiError]()
         for outcome in outcomes:
             if (error := error_of(outcome)) is not None:
                 errors.append(error)
             else:
-                self._expectations.wrote(key, PODS, outcome.resourceVersion)
+                self._expectations.expect_version(key, PODS, outcome.resourceVersion)
         if any(isinstance(error, OutcomeUnknown) for error in errors):
-            await self._expectations.lost(key, self._client)
+            await self._expectations.expect_lost_write(key, self._client)
         if fenced := next((error for error in errors if isinstance(error, Fenced)), None):  # not an error of a pod
             raise fenced
         return outcomes
@@ -205,14 +205,14 @@ def select_pods_to_delete(pods: Sequence[PodProperties], count: int, related: It
             each.ready,
             each.cost,
             -crowd[each.node],
-            _magnitude(now - each.ready_since) if each.ready_since is not None else -1,
+            _age_magnitude(now - each.ready_since) if each.ready_since is not None else -1,
             -each.restarts,
-            _magnitude(now - each.created),
+            _age_magnitude(now - each.created),
             each.pod.metadata.uid,
         )
 
     return [pod.pod for pod in sorted(pods, key=rank)[:count]]
 
 
-def _magnitude(seconds: float) -> int:
+def _age_magnitude(seconds: float) -> int:
     return int(math.log2(seconds * 1e9)) if seconds > 0 else -1

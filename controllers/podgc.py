@@ -96,7 +96,7 @@ def failed_status(pod: Pod, why: str, now: float) -> Pod:
     """
     changed = status_of(pod)
     if why:
-        target = conditions.say(changed.status.conditions, DISRUPTION_TARGET, "True", "DeletionByPodGC", why, now)
+        target = conditions.set_condition(changed.status.conditions, DISRUPTION_TARGET, "True", "DeletionByPodGC", why, now)
         target.observedGeneration = pod.metadata.generation
     changed.status.phase = "Failed"
     return changed

@@ -30,12 +30,12 @@ def is_pod_terminating(pod: Pod) -> bool:
 
 
 def is_pod_ready(pod: Pod) -> bool:
-    return conditions.is_true(pod.status.conditions, "Ready")
+    return conditions.is_condition_true(pod.status.conditions, "Ready")
 
 
 def pod_ready_since(pod: Pod) -> float | None:
     """Return the time since which the pod is ready, or None if it is not ready or the time is not reported."""
-    condition = conditions.find(pod.status.conditions, "Ready")
+    condition = conditions.find_condition(pod.status.conditions, "Ready")
     if condition is None or condition.status != "True" or not condition.HasField("lastTransitionTime"):
         return None
     return to_seconds(condition.lastTransitionTime)
@@ -110,7 +110,7 @@ class PodPropertiesCache:
     def __init__(self) -> None:
         self._known: dict[str, PodProperties] = {}
 
-    def of(self, pods: Iterable[Pod]) -> Iterator[PodProperties]:
+    def properties_of(self, pods: Iterable[Pod]) -> Iterator[PodProperties]:
         for pod in pods:
             uid = pod.metadata.uid
             known = self._known.get(uid)
@@ -118,7 +118,7 @@ class PodPropertiesCache:
                 known = self._known[uid] = compute_pod_properties(pod)
             yield known
 
-    def follow(self, deltas: Sequence[Delta[Pod]]) -> None:
+    def apply_deltas(self, deltas: Sequence[Delta[Pod]]) -> None:
         """Drop deleted pods. A handler of the informer."""
         for delta in deltas:
             if delta.kind == DELETED:
@@ -141,15 +141,15 @@ class ClaimUsers:
     def __init__(self) -> None:
         self._pods: dict[str, dict[str, Pod]] = {}
 
-    def follow(self, deltas: Sequence[Delta[Pod]]) -> None:
+    def apply_deltas(self, deltas: Sequence[Delta[Pod]]) -> None:
         """Apply changes of pods. A handler of the informer."""
         for delta in deltas:
             if delta.old is not None:
-                self._drop(delta.old)
+                self._remove_pod(delta.old)
             if delta.kind == DELETED:
-                self._drop(delta.obj)
+                self._remove_pod(delta.obj)
             else:
-                self._put(delta.obj)
+                self._add_pod(delta.obj)
 
     def is_used(self, key: str) -> bool:
         """Return True if a pod with a node uses the claim."""
@@ -160,11 +160,11 @@ class ClaimUsers:
         names = (pod.metadata.name for pod in self._pods.get(key, {}).values() if not pod.spec.nodeName)
         return min(names, default="")
 
-    def _put(self, pod: Pod) -> None:
+    def _add_pod(self, pod: Pod) -> None:
         for key in claim_keys_of_pod(pod):
             self._pods.setdefault(key, {})[pod.metadata.uid] = pod
 
-    def _drop(self, pod: Pod) -> None:
+    def _remove_pod(self, pod: Pod) -> None:
         for key in claim_keys_of_pod(pod):
             users = self._pods.get(key, {})
             users.pop(pod.metadata.uid, None)

@@ -114,16 +114,16 @@ def group_pods(
             groups.unready.add(name)
         elif name not in usage:
             groups.missing.add(name)
-        elif resource == "cpu" and _starts(pod, usage[name], delays, now):
+        elif resource == "cpu" and _is_starting(pod, usage[name], delays, now):
             groups.unready.add(name)
         else:
             groups.ready.add(name)
     return groups
 
 
-def _starts(pod: Pod, usage: PodUsage, delays: StartupDelays, now: float) -> bool:
+def _is_starting(pod: Pod, usage: PodUsage, delays: StartupDelays, now: float) -> bool:
     """Return whether the usage of cpu may be that of the start of the pod."""
-    ready = conditions.find(pod.status.conditions, "Ready")
+    ready = conditions.find_condition(pod.status.conditions, "Ready")
     if ready is None or not pod.status.HasField("startTime"):
         return True
     started, changed = to_seconds(pod.status.startTime), to_seconds(ready.lastTransitionTime)
@@ -162,7 +162,7 @@ class _Utilization(NamedTuple):
     target: int
     requests: Mapping[str, int]
 
-    def ratio(self, usage: Mapping[str, int]) -> tuple[float, int, int | None]:
+    def usage_ratio(self, usage: Mapping[str, int]) -> tuple[float, int, int | None]:
         known = {name: value for name, value in usage.items() if name in self.requests}
         requested = sum(self.requests[name] for name in known)
         if not requested:
@@ -171,7 +171,7 @@ class _Utilization(NamedTuple):
         utilization = total * _FULL // requested
         return utilization / self.target, total // len(known), utilization
 
-    def when_missing(self, name: str) -> int:
+    def assumed_usage(self, name: str) -> int:
         return self.requests[name] * max(_FULL, self.target) // _FULL
 
 
@@ -180,11 +180,11 @@ class _AverageValue(NamedTuple):
 
     target: int
 
-    def ratio(self, usage: Mapping[str, int]) -> tuple[float, int, int | None]:
+    def usage_ratio(self, usage: Mapping[str, int]) -> tuple[float, int, int | None]:
         average = sum(usage.values()) // len(usage)
         return average / self.target, average, None
 
-    def when_missing(self, name: str) -> int:
+    def assumed_usage(self, name: str) -> int:
         return self.target
 
 
@@ -197,17 +197,17 @@ def propose_for_utilization(
     tolerances: Tolerances,
 ) -> ReplicaProposal:
     """Return the replicas for a target in percent of the requests. `current`: the present replicas. Raises MetricError."""
-    return _propose(current, _Utilization(target, requests), usage, groups, tolerances)
+    return _propose_replicas(current, _Utilization(target, requests), usage, groups, tolerances)
 
 
 def propose_for_average(
     current: int, target: int, usage: Mapping[str, PodUsage], groups: PodGroups, tolerances: Tolerances
 ) -> ReplicaProposal:
     """Return the replicas for a target per pod. Raises MetricError."""
-    return _propose(current, _AverageValue(target), usage, groups, tolerances)
+    return _propose_replicas(current, _AverageValue(target), usage, groups, tolerances)
 
 
-def _propose(
+def _propose_replicas(
     current: int,
     goal: _Utilization | _AverageValue,
     usage: Mapping[str, PodUsage],
@@ -217,7 +217,7 @@ def _propose(
     counted = {name: item.value for name, item in usage.items() if name not in groups.ignored and name not in groups.unready}
     if not counted:
         raise MetricError("did not receive metrics for targeted pods (pods might be unready)")
-    ratio, average, utilization = goal.ratio(counted)
+    ratio, average, utilization = goal.usage_ratio(counted)
     unchanged = ReplicaProposal(current, average, utilization)
     counts_unready = bool(groups.unready) and ratio > 1.0
     if not counts_unready and not groups.missing:
@@ -225,12 +225,12 @@ def _propose(
             return unchanged
         return unchanged._replace(replicas=_ceil(ratio * len(groups.ready)))
     if ratio < 1.0:
-        counted |= {name: goal.when_missing(name) for name in groups.missing}
+        counted |= {name: goal.assumed_usage(name) for name in groups.missing}
     elif ratio > 1.0:
         counted |= dict.fromkeys(groups.missing, 0)
     if counts_unready:
         counted |= dict.fromkeys(groups.unready, 0)
-    corrected = goal.ratio(counted)[0]
+    corrected = goal.usage_ratio(counted)[0]
     if tolerances.contain(corrected) or (ratio < 1.0 < corrected) or (corrected < 1.0 < ratio):
         return unchanged
     replicas = _ceil(corrected * len(counted))

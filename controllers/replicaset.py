@@ -118,12 +118,12 @@ def _set_failure_condition(status: ReplicaSetStatus, trouble: ReplicaFailure | N
     The message contains a generated pod name. To write a new message would change the replica set and cause an immediate
     sync, in an endless loop without backoff.
     """
-    said = conditions.find(status.conditions, FAILURE)
+    said = conditions.find_condition(status.conditions, FAILURE)
     if trouble is None:
         if said is not None:
             status.conditions.remove(said)
     elif said is None or (said.status, said.reason) != ("True", trouble.reason):
-        conditions.say(status.conditions, FAILURE, "True", trouble.reason, trouble.message, now)
+        conditions.set_condition(status.conditions, FAILURE, "True", trouble.reason, trouble.message, now)
 
 
 def replica_set_selector(replica_set: ReplicaSet) -> LabelSelector:
@@ -144,7 +144,7 @@ class ReplicaSetController:
         self._neighbours = informers.index(REPLICA_SETS, object_namespace)
         self._selecting = informers.selecting(REPLICA_SETS, replica_set_selector)
         self._pods = informers.index(PODS, controller_key)
-        self._facts = shared.informers.facts
+        self._facts = shared.informers.pod_properties
         self._expectations = Expectations(informers)
         self._claimer = ControllerRefManager(shared, REPLICA_SETS, PODS, self._expectations, moves=is_pod_active)
         self._control = PodControl(shared, self._expectations)
@@ -161,14 +161,14 @@ class ReplicaSetController:
         )
 
     async def sync(self, key: str) -> float | None:
-        await self._expectations.met(key)
+        await self._expectations.wait_until_met(key)
         replica_set = self._sets.get(key)
         if replica_set is None:
-            self._claimer.forget(key)
-            self._control.forget(key)
+            self._claimer.forget_owner(key)
+            self._control.forget_owner(key)
             return None
-        own = await self._claimer.claim(key, replica_set, from_message(replica_set.spec.selector))
-        pods = list(self._facts.of(own))
+        own = await self._claimer.claim_objects(key, replica_set, from_message(replica_set.spec.selector))
+        pods = list(self._facts.properties_of(own))
         now = self._clock.time()
         wanted = plan_replica_set_sync(replica_set, pods, self._related_replica_sets(replica_set), now)
         again = min(
@@ -204,14 +204,14 @@ class ReplicaSetController:
             stored = await self._client.update_status(changed)
         except NotFound:
             return
-        self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, REPLICA_SETS, stored.metadata.resourceVersion)
 
     def _related_replica_sets(self, replica_set: ReplicaSet) -> Iterable[PodProperties]:
         """Yield the pods of all replica sets of the deployment."""
         deployment = controller_key(replica_set)
         family = self._siblings.under(deployment).values() if deployment else (replica_set,)
         for item in family:
-            yield from self._facts.of(self._pods.under(owner_key(item)).values())
+            yield from self._facts.properties_of(self._pods.under(owner_key(item)).values())
 
     def _keys_of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Return the replica set of the pod, or the replica sets that would adopt it."""

@@ -162,7 +162,7 @@ class RevisionControl:
         changed.CopyFrom(found)
         changed.revision = number
         stored = await self._client.update(changed)
-        self._expectations.wrote(key, CONTROLLER_REVISIONS, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, CONTROLLER_REVISIONS, stored.metadata.resourceVersion)
         return stored, collisions
 
     async def _create(
@@ -175,14 +175,14 @@ class RevisionControl:
             except AlreadyExists:
                 other = await self._client.get(revision.metadata.name, revision.metadata.namespace)
                 if not self._is_collision(owner, other, revision):
-                    self._expectations.wrote(key, CONTROLLER_REVISIONS, other.metadata.resourceVersion)
+                    self._expectations.expect_version(key, CONTROLLER_REVISIONS, other.metadata.resourceVersion)
                     raise
                 collisions += 1
                 continue
             except OutcomeUnknown:
-                await self._expectations.lost(key, self._client)
+                await self._expectations.expect_lost_write(key, self._client)
                 raise
-            self._expectations.wrote(key, CONTROLLER_REVISIONS, stored.metadata.resourceVersion)
+            self._expectations.expect_version(key, CONTROLLER_REVISIONS, stored.metadata.resourceVersion)
             return stored, collisions
 
     def _is_collision(self, owner: Object, other: ControllerRevision, revision: ControllerRevision) -> bool:

@@ -227,7 +227,7 @@ class WorkerPool:
     def name(self) -> str:
         return self._controller.name
 
-    def stuck(self) -> str | None:
+    def stuck_problem(self) -> str | None:
         """Return the problem if all workers are stuck, else None."""
         now = self._clock.monotonic()
         slow = [running for running in self._running_syncs.values() if now - running.started >= SLOW]
@@ -236,20 +236,20 @@ class WorkerPool:
         oldest = min(slow, key=lambda running: running.started)
         return f"controller {self.name}: all of its workers are stuck; {oldest.key} for {now - oldest.started:.0f} s"
 
-    async def begin(self, stores: Callable[[Resource[Any]], Mapping[str, Any]]) -> None:
+    async def enqueue_existing(self, stores: Callable[[Resource[Any]], Mapping[str, Any]]) -> None:
         """Handle every existing object as added.
 
         This runs in slices, because a hundred thousand pods take seconds, during which the lease must be renewed.
-        Concurrent changes arrive through `handle`.
+        Concurrent changes arrive through `handle_deltas`.
         """
         for watch in self._controller.watches:
             result = list(stores(watch.resource).values())
             await apply_in_slices(partial(self._handle_existing, watch.keys), result, self._clock)
 
     def _handle_existing(self, keys: Keys[Any], obj: Any) -> None:
-        self.handle(keys, (Delta(ADDED, obj, None),))
+        self.handle_deltas(keys, (Delta(ADDED, obj, None),))
 
-    def handle(self, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
+    def handle_deltas(self, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
         """Handle changes of a watched kind."""
         for delta in deltas:
             for key in keys(delta):
@@ -325,7 +325,7 @@ class WorkerPool:
     async def _sync_key(self, key: str, task: asyncio.Task[None]) -> None:
         name, before = self.name, task.cancelling()
         try:
-            again = await _sync(self._controller, key)
+            again = await _call_sync(self._controller, key)
         except asyncio.CancelledError as error:
             running = self._running_syncs.get(task)
             if running is not None and running.cancelled is not None and task.uncancel() <= before:
@@ -366,15 +366,15 @@ class WorkerPool:
         log.log(level, "%s: %s: %s; retry in %.3g s", name, key, describe_error(error), delay)
 
 
-async def _sync(controller: Controller, key: str) -> float | None:
-    """Call the controller's sync. `on_stack` reads the arguments of this function."""
+async def _call_sync(controller: Controller, key: str) -> float | None:
+    """Call the controller's sync. `find_sync_on_stack` reads the arguments of this function."""
     return await controller.sync(key)
 
 
-def on_stack(frame: FrameType | None) -> Culprit | None:
+def find_sync_on_stack(frame: FrameType | None) -> Culprit | None:
     """Return the controller and key that this stack executes, or None. Controllers are trusted and never interrupted."""
     while frame is not None:
-        if frame.f_code is _sync.__code__:
+        if frame.f_code is _call_sync.__code__:
             return Culprit(f"controller {frame.f_locals['controller'].name} at {frame.f_locals['key']}")
         frame = frame.f_back
     return None

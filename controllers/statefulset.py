@@ -150,7 +150,7 @@ class StatefulSetPlanner:
                 plan.stopped = True
                 return plan
         for ordinal in self._condemned:
-            self._plan_owners(self._pods[ordinal].pod)
+            self._plan_claim_owners(self._pods[ordinal].pod)
         for ordinal in self._condemned:
             if self._plan_removal(self._pods[ordinal]):
                 plan.stopped = True
@@ -186,7 +186,7 @@ class StatefulSetPlanner:
             return True
         if not has_identity(self._set, pod.pod):
             self._plan.identify.append(identified_copy(self._set, pod.pod))
-        self._plan_owners(pod.pod)
+        self._plan_claim_owners(pod.pod)
         return False
 
     def _plan_creation(self, ordinal: int) -> bool:
@@ -199,7 +199,7 @@ class StatefulSetPlanner:
             self._plan.create.append(ordinal)
         return self._ordered
 
-    def _plan_owners(self, pod: Pod) -> None:
+    def _plan_claim_owners(self, pod: Pod) -> None:
         """Plan the change of the owners of the claims of a pod."""
         for claim in map(self._claim, claim_names(self._set, ordinal_of(pod))):
             if claim is not None and (changed := owned_claim_copy(claim, self._set, pod)) is not None:
@@ -224,7 +224,7 @@ class StatefulSetPlanner:
         targets = [self._pods.get(ordinal) for ordinal in reversed(self._ordinals[rolling.partition :])]
         if not rolling.HasField("maxUnavailable"):
             for pod in targets:
-                if pod is not None and self._is_outdated(pod):
+                if pod is not None and self._has_old_revision(pod):
                     self._plan.replace.append(pod.pod)
                     return
                 if self._is_unavailable(pod):
@@ -232,7 +232,7 @@ class StatefulSetPlanner:
             return
         most = max(1, scaled_value(rolling.maxUnavailable, self._set.spec.replicas, up=False))
         room = most - sum(self._is_unavailable(self._pods.get(ordinal)) for ordinal in self._ordinals)
-        outdated = [pod for pod in targets if pod is not None and self._is_outdated(pod)]
+        outdated = [pod for pod in targets if pod is not None and self._has_old_revision(pod)]
         if self._ordered:
             replace = outdated[: max(0, room)]
         else:
@@ -240,7 +240,7 @@ class StatefulSetPlanner:
             replace = broken + [pod for pod in outdated if pod not in broken][: max(0, room)]
         self._plan.replace.extend(pod.pod for pod in replace[:BURST])
 
-    def _is_outdated(self, pod: PodProperties) -> bool:
+    def _has_old_revision(self, pod: PodProperties) -> bool:
         return pod_revision(pod.pod) != self._revision and not pod.deleting
 
 
@@ -298,7 +298,7 @@ class StatefulSetController:
         self._neighbours = informers.index(STATEFUL_SETS, object_namespace)
         self._selecting = informers.selecting(STATEFUL_SETS, stateful_set_selector)
         self._claims = informers.store(PERSISTENT_VOLUME_CLAIMS)
-        self._facts = informers.facts
+        self._facts = informers.pod_properties
         self._expectations = Expectations(informers)
         self._claimer = ControllerRefManager(shared, STATEFUL_SETS, PODS, self._expectations, is_member=is_member)
         self._revision_claimer = ControllerRefManager(shared, STATEFUL_SETS, CONTROLLER_REVISIONS, self._expectations)
@@ -318,15 +318,15 @@ class StatefulSetController:
         )
 
     async def sync(self, key: str) -> float | None:
-        await self._expectations.met(key)
+        await self._expectations.wait_until_met(key)
         stateful_set = self._sets.get(key)
         if stateful_set is None:
             for forgetful in (self._claimer, self._revision_claimer, self._control):
-                forgetful.forget(key)
+                forgetful.forget_owner(key)
             return None
         selector, status = stateful_set_selector(stateful_set), stateful_set.status
-        revisions = sort_revisions(await self._revision_claimer.claim(key, stateful_set, selector))
-        own = await self._claimer.claim(key, stateful_set, selector)
+        revisions = sort_revisions(await self._revision_claimer.claim_objects(key, stateful_set, selector))
+        own = await self._claimer.claim_objects(key, stateful_set, selector)
         template = stateful_set.spec.template
         collisions = status.collisionCount
         if stateful_set.metadata.HasField("deletionTimestamp"):
@@ -337,7 +337,7 @@ class StatefulSetController:
             current = next((item for item in revisions if item.metadata.name == status.currentRevision), update)
             names = current.metadata.name, update.metadata.name
         now = self._clock.time()
-        pods = {ordinal_of(pod.pod): pod for pod in self._facts.of(own)}
+        pods = {ordinal_of(pod.pod): pod for pod in self._facts.properties_of(own)}
         plan = StatefulSetPlanner(stateful_set, pods, names[1], self._find_claim(stateful_set), now).plan()
         try:
             error = await self._execute_plan(key, stateful_set, plan, current, update)
@@ -441,11 +441,11 @@ class StatefulSetController:
         except AlreadyExists:
             return None
         except OutcomeUnknown as error:
-            await self._expectations.lost(key, self._claims_client)
+            await self._expectations.expect_lost_write(key, self._claims_client)
             return error
         except ApiError as error:
             return error
-        self._expectations.wrote(key, PERSISTENT_VOLUME_CLAIMS, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, PERSISTENT_VOLUME_CLAIMS, stored.metadata.resourceVersion)
         return None
 
     async def _update_claim(self, key: str, claim: PersistentVolumeClaim) -> ApiError | None:
@@ -455,7 +455,7 @@ class StatefulSetController:
             return None
         except ApiError as error:
             return error
-        self._expectations.wrote(key, PERSISTENT_VOLUME_CLAIMS, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, PERSISTENT_VOLUME_CLAIMS, stored.metadata.resourceVersion)
         return None
 
     async def _update_pod(self, key: str, stateful_set: StatefulSet, pod: Pod) -> ApiError | None:
@@ -469,7 +469,7 @@ class StatefulSetController:
                 self._events.event(stateful_set, "Warning", "FailedUpdate", f"{said} failed error: {error.message}")
             return error
         self._events.event(stateful_set, "Normal", "SuccessfulUpdate", f"{said} successful")
-        self._expectations.wrote(key, PODS, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, PODS, stored.metadata.resourceVersion)
         return None
 
     async def _write_status(self, key: str, stateful_set: StatefulSet, status: StatefulSetStatus) -> None:
@@ -480,7 +480,7 @@ class StatefulSetController:
             stored = await self._client.update_status(changed)
         except NotFound:
             return
-        self._expectations.wrote(key, STATEFUL_SETS, stored.metadata.resourceVersion)
+        self._expectations.expect_version(key, STATEFUL_SETS, stored.metadata.resourceVersion)
 
     def _keys_of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Return the set of the pod, or the sets that would adopt it."""

@@ -26,7 +26,7 @@ _MESSAGES: Mapping[type, tuple[Resource[Any], str]] = {
 }
 
 
-class UnenforcedController:
+class UnenforcedKindsController:
     name = "unenforced"
     workers = 1
     max_backoff = 60.0

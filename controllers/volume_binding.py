@@ -71,7 +71,7 @@ def choose_volume(candidates: Iterable[VolumeCandidate]) -> PersistentVolume | N
     return best.volume if best is not None else None
 
 
-def unsatisfied(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
+def unsatisfied_reason(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
     """Return why the volume does not satisfy the claim that requests it by name, or ""."""
     if volume_size(volume.spec.capacity) < volume_size(claim.spec.resources.requests):
         return "requested PV is too small"
@@ -128,7 +128,7 @@ def _plan_named_volume(claim: PersistentVolumeClaim, volume: PersistentVolume | 
     if volume.spec.HasField("claimRef"):
         message = f'volume "{volume.metadata.name}" already bound to a different claim.'
         return ClaimPlan(phase=PENDING, event=VolumeEvent("Warning", "FailedBinding", message))
-    if why := unsatisfied(volume, claim):
+    if why := unsatisfied_reason(volume, claim):
         message = f'Cannot bind to requested volume "{volume.metadata.name}": {why}'
         return ClaimPlan(phase=PENDING, event=VolumeEvent("Warning", "VolumeMismatch", message))
     return ClaimPlan(bind=volume)

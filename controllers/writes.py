@@ -65,7 +65,7 @@ class WriteBatcher(Generic[T]):
         self._waiting: list[tuple[T, asyncio.Future[str]]] = []
         self._sending = False
 
-    async def write(self, item: T) -> str:
+    async def write_item(self, item: T) -> str:
         """Write the item. Return its new resourceVersion. Raise ApiError."""
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
@@ -115,21 +115,21 @@ class Expectations:
         self._informers = informers
         self._wrote: dict[str, dict[Resource[Any], int]] = {}
 
-    def wrote(self, key: str, resource: Resource[Any], resource_version: str) -> None:
+    def expect_version(self, key: str, resource: Resource[Any], resource_version: str) -> None:
         """Record a write for this key with its version. An empty version is ignored."""
         revision = int(resource_version or 0)
         wrote = self._wrote.setdefault(key, {})
         wrote[resource] = max(revision, wrote.get(resource, 0))
 
-    async def lost(self, key: str, client: ResourceClient[Any]) -> None:
+    async def expect_lost_write(self, key: str, client: ResourceClient[Any]) -> None:
         """Handle a write whose response was lost: expect the current revision, which includes the write if it committed.
 
         A write that commits later creates a surplus object, which a later sync corrects. Raise ApiError.
         """
         listing = await client.list(fields="metadata.name=-")
-        self.wrote(key, client.resource, str(listing.resource_version))
+        self.expect_version(key, client.resource, str(listing.resource_version))
 
-    async def met(self, key: str) -> None:
+    async def wait_until_met(self, key: str) -> None:
         """Wait until the stores contain all writes for the key. Raise Timeout."""
         for resource, revision in self._wrote.get(key, {}).items():
             try:

@@ -77,7 +77,7 @@ class AccessChecker:
 def forbidden_status(question: _AccessAttributes, route: Route) -> ApiStatus:
     """Return the refusal with Kubernetes' message."""
     resource = f"{question.resource}/{question.subresource}" if question.subresource else question.resource
-    qualified = route.resource.qualified
+    qualified = route.resource.qualified_name
     what = f'{qualified} "{route.name}"' if route.name else qualified
     where = f'in the namespace "{question.namespace}"' if question.namespace else "at the cluster scope"
     message = (

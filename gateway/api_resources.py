@@ -86,13 +86,13 @@ class ApiResource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
-    def singular(self) -> str:
+    def singular_name(self) -> str:
         if self.custom is not None:
             return self.custom.resource.singular
         return "" if self.group == METRICS_GROUP else self.kind.lower()
 
     @property
-    def qualified(self) -> str:
+    def qualified_name(self) -> str:
         """The name in messages, for example "deployments.apps"."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 

@@ -247,14 +247,14 @@ def read_typed(
     types = [data.pop(name, None) or "" for name in ("apiVersion", "kind")]
     for name, value in zip(("apiVersion", "kind"), types, strict=True):
         if not isinstance(value, str):
-            problem = f"json: cannot unmarshal {_go_type(value)} into Go struct field .{name} of type string"
+            problem = f"json: cannot unmarshal {_go_type_name(value)} into Go struct field .{name} of type string"
             raise unrecognized_object(request.body, expected.kind, f"couldn't get version/kind; json parse error: {problem}")
     api_version, kind = types
     check_type(api_version, kind, expected)
     return data
 
 
-def _go_type(value: Any) -> str:
+def _go_type_name(value: Any) -> str:
     """Return the type of a JSON value in the words of Go's parser."""
     return {dict: "object", list: "array", bool: "bool"}.get(type(value), "number")
 
@@ -290,15 +290,15 @@ def _reject_or_warn(request: Request, expected: BodyType, validation: str, compl
     if not complaints or validation == IGNORE:
         return
     if validation == STRICT:
-        raise _cannot_be_handled(expected, f"strict decoding error: {', '.join(complaints)}")
+        raise _unhandled_body_status(expected, f"strict decoding error: {', '.join(complaints)}")
     request.warnings += complaints[:MAX_WARNINGS]
 
 
 def _decoding_status(expected: BodyType, problems: list[Problem]) -> ApiStatus:
-    return _cannot_be_handled(expected, "; ".join(map(_decoding_error, problems[:MAX_WARNINGS])))
+    return _unhandled_body_status(expected, "; ".join(map(_decoding_error, problems[:MAX_WARNINGS])))
 
 
-def _cannot_be_handled(expected: BodyType, text: str) -> ApiStatus:
+def _unhandled_body_status(expected: BodyType, text: str) -> ApiStatus:
     kind, version = expected.kind, expected.api_versions[0].rpartition("/")[2]
     return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {text}')
 

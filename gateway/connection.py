@@ -72,11 +72,11 @@ _HEADERS = {
 class BodyBudget(Protocol):
     """The memory for request bodies, shared by users (pinnace.gateway.flow)."""
 
-    async def reserve(self, user: str, size: int) -> None:
+    async def reserve_bytes(self, user: str, size: int) -> None:
         """Wait until `size` bytes are available. Raises ApiStatus (429)."""
         ...
 
-    def release(self, user: str, size: int) -> None: ...
+    def release_bytes(self, user: str, size: int) -> None: ...
 
 
 class IncomingRequest:
@@ -135,7 +135,7 @@ class IncomingRequest:
         return [value for key, value in self.headers if key == name]
 
     @property
-    def missing(self) -> int:
+    def missing_body_bytes(self) -> int:
         """The number of bytes of the body that have not arrived, as far as they are announced."""
         announced = self.header("content-length")
         return int(announced) - self.size if announced.isdigit() else 0
@@ -155,29 +155,29 @@ class IncomingRequest:
         parts, self._parts = self._parts, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def grow(self) -> None:
+    async def reserve_chunk(self) -> None:
         """Reserve memory for a chunked body. Raises ApiStatus."""
         if self.size > self._limit:
             raise body_too_large(self._limit)
         if self.size > self._held:
             await self._reserve(self.size - self._held)
 
-    def add(self, data: bytes) -> None:
+    def append_body(self, data: bytes) -> None:
         self.size += len(data)
         self._parts.append(data)
 
-    def release(self) -> None:
+    def release_memory(self) -> None:
         """Release the body's memory, at the end of the request."""
         self._parts.clear()
         if self._budget is not None and self._held:
-            self._budget.release(self._user, self._held)
+            self._budget.release_bytes(self._user, self._held)
             self._held = 0
 
     async def _reserve(self, size: int) -> None:
         if not size:
             return
         assert self._budget is not None
-        await self._budget.reserve(self._user, size)
+        await self._budget.reserve_bytes(self._user, size)
         self._held += size
 
 
@@ -224,7 +224,7 @@ class HttpConnection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(WRITE_BUFFER)
         self.transport.set_read_buffer_limits(READ_AHEAD)  # type: ignore[attr-defined]  # TLS transports have it; asyncio.Transport does not declare it
-        if self._connections.add(self):
+        if self._connections.add_connection(self):
             self._task = self._loop.create_task(self._serve())
             self._task.add_done_callback(self._break_reference_cycle)
         else:
@@ -236,12 +236,12 @@ class HttpConnection(asyncio.Protocol):
             self._parse_unparsed()
         elif self._task is not None:
             self._parse(data)
-            self._notify()
+            self._wake_reader()
 
     @property
     def _parse_step_size(self) -> int:
         """The number of bytes that are parsed at once."""
-        return STEP if self._receiving is None else max(STEP, self._receiving.missing)
+        return STEP if self._receiving is None else max(STEP, self._receiving.missing_body_bytes)
 
     def _parse_unparsed(self) -> None:
         """Parse what was received, up to the end of the next request."""
@@ -254,8 +254,8 @@ class HttpConnection(asyncio.Protocol):
             del self._unparsed[:step]
             self._parse(data)
         if self._unparsed:
-            self._pause()  # the client pipelines
-        self._notify()
+            self._pause_reading()  # the client pipelines
+        self._wake_reader()
 
     def _parse(self, data: bytes) -> None:
         if self._receiving is None:
@@ -267,20 +267,20 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             if self._requests:
                 self._requests[-1].complete = self._requests[-1].upgrade = True
-            self._pause()  # the rest of the connection is not HTTP
+            self._pause_reading()  # the rest of the connection is not HTTP
         except httptools.HttpParserError:
-            self._refuse(b"400 Bad Request")
+            self._close_with_status(b"400 Bad Request")
             return
         if len(self._requests) > 1:
-            self._pause()  # the client pipelines
+            self._pause_reading()  # the client pipelines
         if self._receiving is None and not self._requests and self._head_size > MAX_HEAD:
-            self._refuse(b"431 Request Header Fields Too Large")
+            self._close_with_status(b"431 Request Header Fields Too Large")
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._connections.discard(self)
+        self._connections.remove_connection(self)
         if self._task is not None:
             self._task.cancel()
         else:
@@ -320,9 +320,9 @@ class HttpConnection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         incoming = self._receiving
         if incoming is not None:
-            incoming.add(data)
+            incoming.append_body(data)
             if incoming.size > READ_AHEAD and self._wake is None:
-                self._pause()
+                self._pause_reading()
 
     def on_message_complete(self) -> None:
         if self._receiving is not None:
@@ -337,10 +337,10 @@ class HttpConnection(asyncio.Protocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         deadline = self._loop.time() + BODY_TIMEOUT
         while not incoming.complete:
-            self._resume()
-            if not await self._wait(min(deadline, self._loop.time() + STALL_TIMEOUT)):
+            self._resume_reading()
+            if not await self._wait_for_bytes(min(deadline, self._loop.time() + STALL_TIMEOUT)):
                 raise ApiStatus(408, "Timeout", "timed out reading the request body")
-            await incoming.grow()
+            await incoming.reserve_chunk()
 
     async def write(self, data: bytes) -> None:
         """Write a part of a response, and wait while the client does not read. Raises ConnectionError if it reads nothing for
@@ -363,16 +363,16 @@ class HttpConnection(asyncio.Protocol):
             return
         view = memoryview(data)
         for start in range(0, len(data), PIECE):
-            await self._connections.turns.take()
+            await self._connections.turns.take_turn()
             await self.write(bytes(view[start : start + PIECE]))
 
     def hand_over(self, protocol: asyncio.Protocol) -> None:
         """Let another protocol continue the connection. Bytes that have already arrived are not passed on."""
         self._handed_over = True
-        self._connections.discard(self)
+        self._connections.remove_connection(self)
         protocol.connection_made(self.transport)
         self.transport.set_protocol(protocol)
-        self._resume()
+        self._resume_reading()
 
     def close(self) -> None:
         self.transport.close()
@@ -392,43 +392,43 @@ class HttpConnection(asyncio.Protocol):
             while not self.transport.is_closing():
                 self._parse_unparsed()
                 while not self._requests:
-                    self._resume()
-                    await self._wait(None)
+                    self._resume_reading()
+                    await self._wait_for_bytes(None)
                 incoming = self._requests[0]
                 try:
                     reusable = await self._answer(self, incoming)
                 finally:
-                    incoming.release()
+                    incoming.release_memory()
                 if self._handed_over:
                     return
-                if not (reusable and incoming.keep_alive and await self._discard(incoming)):
+                if not (reusable and incoming.keep_alive and await self._discard_body(incoming)):
                     break
                 self._requests.popleft()
                 if not self._requests:
                     self.limit, self.quiet_since = KEEPALIVE_TIMEOUT, self._loop.time()
         self.transport.close()
 
-    async def _discard(self, incoming: IncomingRequest) -> bool:
+    async def _discard_body(self, incoming: IncomingRequest) -> bool:
         """Discard the rest of a body, at most DISCARD bytes. Return False if it is larger or does not arrive."""
         if incoming.complete:
             return True
         announced = incoming.header("content-length")
-        keeps = announced.isdigit() and incoming.missing <= DISCARD and not incoming.header("expect")
+        keeps = announced.isdigit() and incoming.missing_body_bytes <= DISCARD and not incoming.header("expect")
         deadline = self._loop.time() + (STALL_TIMEOUT if keeps else LINGER)
         most = incoming.size + DISCARD
         while not incoming.complete and incoming.size < most:
-            incoming.release()
-            self._resume()
-            if not await self._wait(deadline):
+            incoming.release_memory()
+            self._resume_reading()
+            if not await self._wait_for_bytes(deadline):
                 return False
         if not incoming.complete:
             await asyncio.sleep(deadline - self._loop.time())
         return keeps and incoming.complete
 
-    async def _wait(self, deadline: float | None) -> bool:
+    async def _wait_for_bytes(self, deadline: float | None) -> bool:
         """Wait until bytes arrive. Return False after the deadline."""
         self._wake = self._loop.create_future()
-        timer = self._loop.call_at(deadline, self._notify, False) if deadline is not None else None
+        timer = self._loop.call_at(deadline, self._wake_reader, False) if deadline is not None else None
         try:
             return await cast("asyncio.Future[Any]", self._wake) is not False
         finally:
@@ -436,7 +436,7 @@ class HttpConnection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
 
-    def _notify(self, arrived: bool = True) -> None:
+    def _wake_reader(self, arrived: bool = True) -> None:
         if self._wake is not None and not self._wake.done():
             cast("asyncio.Future[Any]", self._wake).set_result(arrived)
 
@@ -448,17 +448,17 @@ class HttpConnection(asyncio.Protocol):
         self._receiving = None
         self._parser = cast(httptools.HttpRequestParser, None)
 
-    def _pause(self) -> None:
+    def _pause_reading(self) -> None:
         if not self._paused and not self.transport.is_closing():
             self._paused = True
             self.transport.pause_reading()
 
-    def _resume(self) -> None:
+    def _resume_reading(self) -> None:
         if self._paused and not self.transport.is_closing():
             self._paused = False
             self.transport.resume_reading()
 
-    def _refuse(self, status: bytes) -> None:
+    def _close_with_status(self, status: bytes) -> None:
         """End the connection of a client that does not speak HTTP."""
         self.transport.write(b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" % status)
         self.transport.close()
@@ -484,7 +484,7 @@ class Connections:
     def __iter__(self) -> Iterator[HttpConnection]:
         return iter(list(self._open))
 
-    def add(self, connection: HttpConnection) -> bool:
+    def add_connection(self, connection: HttpConnection) -> bool:
         """Add a connection. Return False if there is no room."""
         if len(self._open) >= self._most:
             idle = min(
@@ -494,16 +494,16 @@ class Connections:
             )
             if idle is None:
                 return False
-            self.discard(idle)
+            self.remove_connection(idle)
             idle.transport.abort()
         self._open[connection] = None
         return True
 
-    def discard(self, connection: HttpConnection) -> None:
+    def remove_connection(self, connection: HttpConnection) -> None:
         self._open.pop(connection, None)
         self._changed.set()
 
-    def sweep(self, now: float) -> None:
+    def close_idle(self, now: float) -> None:
         """Close the connections without a request for too long."""
         for connection in list(self._open):
             if now - connection.quiet_since > connection.limit:

@@ -42,7 +42,7 @@ class CustomKinds:
         self._kinds: dict[str, CustomKind] = {}
         self._resources: dict[tuple[str, str, str], ApiResource] = {}
         self.version = 0
-        self._follower = RestartSupervisor(self._follow) if client is not None else None
+        self._follower = RestartSupervisor(self._create_follower) if client is not None else None
 
     @property
     def kinds(self) -> Mapping[str, CustomKind]:
@@ -54,16 +54,16 @@ class CustomKinds:
         if self._follower is not None:
             await self._follower.run()
 
-    def _follow(self) -> "_Follower":
+    def _create_follower(self) -> "_DefinitionFollower":
         """Start with no kinds: those of an earlier history may not exist any more."""
         assert self._definitions is not None
         for name in list(self._kinds):
-            self._remove(name)
+            self._remove_definition(name)
         informer = Informer(self._definitions)
-        informer.add_handler(self._apply)
-        return _Follower(informer)
+        informer.add_handler(self._apply_deltas)
+        return _DefinitionFollower(informer)
 
-    async def find(self, group: str, plural: str) -> bool:
+    async def read_definition(self, group: str, plural: str) -> bool:
         """Read a definition that the informer may not have yet. Return whether its kind is served."""
         if self._definitions is None or self._follower is None:
             return False
@@ -92,23 +92,23 @@ class CustomKinds:
                     setattr(request.options, "continue", token)
         except (ApiError, TimeoutError):
             return False
-        return any([await self.find(group, plural) for plural in plurals])
+        return any([await self.read_definition(group, plural) for plural in plurals])
 
-    def resource(self, group: str, version: str, plural: str) -> ApiResource | None:
+    def resource_of_version(self, group: str, version: str, plural: str) -> ApiResource | None:
         return self._resources.get((group, version, plural))
 
     def resources(self) -> Iterable[ApiResource]:
         return self._resources.values()
 
-    def _apply(self, deltas: Sequence[Delta[CustomResourceDefinition]]) -> None:
+    def _apply_deltas(self, deltas: Sequence[Delta[CustomResourceDefinition]]) -> None:
         for delta in deltas:
             if delta.kind == DELETED:
-                self._remove(delta.obj.metadata.name)
+                self._remove_definition(delta.obj.metadata.name)
             else:
-                self._put(delta.obj)
+                self._add_definition(delta.obj)
 
-    def _put(self, definition: CustomResourceDefinition) -> None:
-        self._remove(definition.metadata.name)
+    def _add_definition(self, definition: CustomResourceDefinition) -> None:
+        self._remove_definition(definition.metadata.name)
         kind = kind_of(definition)
         if kind is not None:
             self._kinds[kind.qualified] = kind
@@ -116,7 +116,7 @@ class CustomKinds:
                 self._resources[kind.group, version.name, kind.plural] = _api_resource(version)
         self.version += 1
 
-    def _remove(self, name: str) -> None:
+    def _remove_definition(self, name: str) -> None:
         kind = self._kinds.pop(name, None)
         if kind is not None:
             for version in kind.served:
@@ -124,7 +124,7 @@ class CustomKinds:
             self.version += 1
 
 
-class _Follower:
+class _DefinitionFollower:
     """A component with one informer."""
 
     def __init__(self, informer: Informer[CustomResourceDefinition]) -> None:
@@ -147,7 +147,7 @@ class ServedResources:
         self._groups: Mapping[str, tuple[str, ...]] = {}
 
     def find_resource(self, group: str, version: str, plural: str) -> ApiResource | None:
-        return api_resources.find_resource(group, version, plural) or self.custom.resource(group, version, plural)
+        return api_resources.find_resource(group, version, plural) or self.custom.resource_of_version(group, version, plural)
 
     def is_version(self, group: str, version: str) -> bool:
         return api_resources.is_version(group, version) or version in self._custom_groups().get(group, ())

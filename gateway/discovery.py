@@ -52,7 +52,7 @@ class Discovery:
             }
         )
         self._bodies: dict[str, bytes] = {}
-        self._aggregated: dict[tuple[str, str], _TaggedDocument] = {}
+        self._aggregated: dict[tuple[str, str], _DocumentWithEtag] = {}
 
     @property
     def paths(self) -> list[str]:
@@ -73,7 +73,7 @@ class Discovery:
             tagged = self._aggregated.get((path, version))
             if tagged is None:
                 document = _aggregated_document(self._served, path == "/api", version)
-                tagged = self._aggregated[path, version] = _TaggedDocument(dump_json(document))
+                tagged = self._aggregated[path, version] = _DocumentWithEtag(dump_json(document))
             headers = {"ETag": tagged.etag, "Vary": "Accept"}
             content_type = f"{JSON};g={_AGGREGATED};v={version};as=APIGroupDiscoveryList"
             if request.headers.get("if-none-match") == tagged.etag:
@@ -104,7 +104,7 @@ def _version_path(group: str, version: str) -> str:
     return f"/apis/{group}/{version}" if group else f"/api/{version}"
 
 
-class _TaggedDocument:
+class _DocumentWithEtag:
     def __init__(self, body: bytes) -> None:
         self.body = body
         self.etag = f'"{hashlib.sha256(body).hexdigest().upper()}"'
@@ -148,7 +148,7 @@ def _sorted_subresources(api_resource: ApiResource) -> list[Subresource]:
 def _resource_document(each: ApiResource) -> dict[str, Any]:
     result: dict[str, Any] = {
         "name": each.plural,
-        "singularName": each.singular,
+        "singularName": each.singular_name,
         "namespaced": each.namespaced,
         "kind": each.kind,
         "verbs": each.discovered_verbs,
@@ -196,7 +196,7 @@ def _aggregated_resource(each: ApiResource) -> dict[str, Any]:
         "resource": each.plural,
         "responseKind": {"group": each.group, "version": each.version, "kind": each.kind},
         "scope": "Namespaced" if each.namespaced else "Cluster",
-        "singularResource": each.singular,
+        "singularResource": each.singular_name,
         "verbs": each.discovered_verbs,
     }
     optional: Mapping[str, Any] = {"shortNames": list(each.short_names), "categories": list(each.categories)}

@@ -16,7 +16,7 @@ from pinnace.gateway.custom_resources import CustomKinds, ServedResources
 from pinnace.gateway.discovery import Discovery, version_info
 from pinnace.gateway.elections import Elections
 from pinnace.gateway.errors import convert_error
-from pinnace.gateway.exec import Exec, Upgrade
+from pinnace.gateway.exec import Exec, WebSocketUpgrade
 from pinnace.gateway.flow import ChunkTurns, FlowControl
 from pinnace.gateway.http import (
     ANONYMOUS,
@@ -56,7 +56,7 @@ CHECKS = {"healthz": ("ping", *_SERVER_CHECKS), "livez": ("ping",), "readyz": ("
 _READS = ("GET", "HEAD")
 _DISCOVERY_SEGMENTS = {"api": 2, "apis": 3}
 """The number of segments of the longest discovery path. Paths of objects have more."""
-Handler = Callable[[Request, Route], Awaitable[Response | Upgrade]]
+Handler = Callable[[Request, Route], Awaitable[Response | WebSocketUpgrade]]
 ReadBody = Callable[[str, BodyBudget, int], Awaitable[bytes]]
 """Reads the body of a request, for a user, within a budget and a limit in bytes. Raises ApiStatus."""
 Ready = Callable[[], str]
@@ -80,7 +80,7 @@ MAX_SMALL_BODY = 64 << 10
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
 
-async def refuse_link(request: Request) -> Response:
+async def refuse_timeline_link(request: Request) -> Response:
     raise PageNotFound
 
 
@@ -91,7 +91,7 @@ class Dispatcher:
         ready: Ready,
         servers: ClientConfig,
         workers: ConversionWorker,
-        link: Link = refuse_link,
+        link: Link = refuse_timeline_link,
         custom: CustomKinds | None = None,
     ) -> None:
         """`servers`: the API servers that `backend` calls. `workers`: does large conversions. `link`: handles requests for a
@@ -136,7 +136,7 @@ class Dispatcher:
             "deletecollection": objects.delete_collection,
         }
 
-    async def answer(self, request: Request, read_body: ReadBody | None = None) -> Response | Upgrade:
+    async def answer(self, request: Request, read_body: ReadBody | None = None) -> Response | WebSocketUpgrade:
         """Handle a request. `read_body`: reads the body; None if the request has it. Raises ApiStatus."""
         path = request.path
         if path in PUBLIC and request.method in _READS:
@@ -148,7 +148,7 @@ class Dispatcher:
             request.user = User(other.user, other.all_groups())
         route = await self._resolve_route(request) if _is_object_path(path) else None
         user, seats = request.user.name, _count_seats(request, route)
-        await self._flow.enter(user, seats)
+        await self._flow.take_seats(user, seats)
         held = True
         try:
             if route is None:
@@ -159,7 +159,7 @@ class Dispatcher:
             return response
         finally:
             if held:
-                self._flow.leave(user, seats)
+                self._flow.release_seats(user, seats)
 
     async def _resolve_route(self, request: Request) -> Route:
         """Resolve a request. An unknown resource may be one of a new definition. Raises ApiStatus."""
@@ -167,7 +167,7 @@ class Dispatcher:
             return resolve_route(request, self._served)
         except ApiStatus as status:
             group, plural = find_custom_resource(request)
-            if status.code != HTTPStatus.NOT_FOUND or not group or not await self._served.custom.find(group, plural):
+            if status.code != HTTPStatus.NOT_FOUND or not group or not await self._served.custom.read_definition(group, plural):
                 raise
         return resolve_route(request, self._served)
 
@@ -177,7 +177,7 @@ class Dispatcher:
             async for chunk in chunks:
                 yield chunk
         finally:
-            self._flow.leave(user, seats)
+            self._flow.release_seats(user, seats)
             await cast(Any, chunks).aclose()
 
     async def _answer_path(self, request: Request) -> Response:
@@ -193,7 +193,7 @@ class Dispatcher:
         await self._discover_group(path)
         return self._serve_document(request)
 
-    async def _answer_route(self, request: Request, route: Route, read_body: ReadBody | None) -> Response | Upgrade:
+    async def _answer_route(self, request: Request, route: Route, read_body: ReadBody | None) -> Response | WebSocketUpgrade:
         handler = self._find_handler(route)
         if warning := route.resource.deprecation_warning:
             request.warnings.append(warning)

@@ -32,7 +32,7 @@ from pinnace.gateway.backend import Backend, await_first_response
 from pinnace.gateway.errors import convert_error
 from pinnace.gateway.http import JSON, Request, Response, bad_request, dump_json, not_found
 from pinnace.gateway.list_options import check_list_options, check_watch_options
-from pinnace.gateway.media_types import TABLE, Format, negotiate
+from pinnace.gateway.media_types import TABLE, ResponseFormat, negotiate
 from pinnace.gateway.objects import respond_document
 from pinnace.gateway.routes import Route
 from pinnace.gateway.shared_watches import OPENING, SILENCE
@@ -157,7 +157,7 @@ class Elections:
             first = await await_first_response(stream, OPENING, SILENCE)
         except ApiError as error:
             raise convert_error(error, route.resource, route.name) from None
-        return Response(200, _ElectionWatch(request, form, stream, first, selects).chunks(), JSON, is_live=True)
+        return Response(200, _ElectionWatch(request, form, stream, first, selects).encoded_events(), JSON, is_live=True)
 
     async def _read_heartbeat_ages(self, request: Request) -> Mapping[str, float]:
         """Return the seconds since the last heartbeat of each leader, by election: a heartbeat renews the lease of its key."""
@@ -182,7 +182,7 @@ class _ElectionWatch:
     def __init__(
         self,
         request: Request,
-        form: Format,
+        form: ResponseFormat,
         stream: Any,
         first: "asyncio.Future[Any]",
         selects: Callable[[Election], bool],
@@ -199,7 +199,7 @@ class _ElectionWatch:
         self._ends = time.monotonic() + seconds if seconds else None
         self._known: dict[str, ElectionState] = {}
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def encoded_events(self) -> AsyncIterator[bytes]:
         try:
             yield b""  # the headers
             response = await self._read_response()
@@ -310,7 +310,7 @@ def _term_document(term: Term) -> dict[str, Any]:
 
 def _election_table(
     request: Request,
-    form: Format,
+    form: ResponseFormat,
     states: Iterable[ElectionState],
     revision: str,
     now: float,
@@ -331,7 +331,9 @@ def _election_table(
     }
 
 
-def _election_row(state: ElectionState, form: Format, include: str, now: float, beats: Mapping[str, float]) -> dict[str, Any]:
+def _election_row(
+    state: ElectionState, form: ResponseFormat, include: str, now: float, beats: Mapping[str, float]
+) -> dict[str, Any]:
     election = state.election
     ended = [term.reason for term in state.terms if term.HasField("ended")]
     age = format_age(election.since, now) if election.token else NONE
@@ -364,5 +366,5 @@ def _format_heartbeat_age(election: Election, beats: Mapping[str, float]) -> str
     return "<unknown>" if age is None else f"{age:.1f}s"
 
 
-def _partial_metadata(metadata: dict[str, Any], form: Format) -> dict[str, Any]:
+def _partial_metadata(metadata: dict[str, Any], form: ResponseFormat) -> dict[str, Any]:
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{form.version}", "metadata": metadata}

@@ -56,7 +56,7 @@ def advertised_host(host: str) -> str:
     return "127.0.0.1"
 
 
-def is_valid(lease: Lease, now: float) -> bool:
+def is_lease_valid(lease: Lease, now: float) -> bool:
     """Report whether a Lease has not expired. `now`: Unix time."""
     return now < to_seconds(lease.spec.renewTime) + lease.spec.leaseDurationSeconds
 
@@ -65,7 +65,7 @@ def valid_addresses(leases: Iterable[Lease], now: float) -> set[GatewayAddress]:
     """Return the addresses of the gateways whose Lease has not expired. `now`: Unix time. Malformed Leases are ignored."""
     addresses = set[GatewayAddress]()
     for lease in leases:
-        if is_valid(lease, now):
+        if is_lease_valid(lease, now):
             with suppress(ValueError):
                 host, port = parse_address(lease.metadata.annotations.get(ADDRESS_ANNOTATION, ""))
                 addresses.add(GatewayAddress(str(ip_address(host.strip("[]"))), port))
@@ -135,19 +135,19 @@ class EndpointReconciler:
     async def run(self) -> None:
         """Renew and reconcile until cancelled."""
         while True:
-            await self.renew()
+            await self.renew_and_reconcile()
             await self._clock.sleep(RENEW_INTERVAL)
 
-    async def renew(self) -> None:
+    async def renew_and_reconcile(self) -> None:
         """Renew the Lease and reconcile once. Failures are logged."""
         await self._try_step(self._renew_lease)
         await self._try_step(self._reconcile)
 
-    async def stop(self) -> None:
+    async def remove_address(self) -> None:
         """Remove the address."""
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT):
-                await self._try_step(self._release)
+                await self._try_step(self._delete_lease)
                 await self._try_step(self._reconcile)
 
     async def _try_step(self, step: Callable[[], Awaitable[None]]) -> None:
@@ -176,7 +176,7 @@ class EndpointReconciler:
         with suppress(AlreadyExists, Conflict, NotFound):
             await (self._leases.update(lease) if lease.metadata.uid else self._leases.create(lease))
 
-    async def _release(self) -> None:
+    async def _delete_lease(self) -> None:
         with suppress(NotFound):
             await self._leases.delete(self._name, SYSTEM_NAMESPACE)
 
@@ -184,7 +184,7 @@ class EndpointReconciler:
         leases = await self._leases.list(SYSTEM_NAMESPACE, labels=f"{GATEWAY_LABEL}=true")
         now = self._clock.time()
         for lease in leases.items:
-            if not is_valid(lease, now):  # of a gateway that was killed
+            if not is_lease_valid(lease, now):  # of a gateway that was killed
                 with suppress(Conflict, NotFound):
                     version = lease.metadata.resourceVersion
                     await self._leases.delete(lease.metadata.name, SYSTEM_NAMESPACE, resource_version=version)

@@ -168,7 +168,7 @@ def _status_details(resource: ApiResource | None, name: str) -> Mapping[str, Any
 def _name_object(form: str, refusal: Refusal, resource: ApiResource | None, name: str) -> str:
     if resource is None or not name:
         return refusal.message
-    return form.format(f'{resource.qualified} "{name}"')
+    return form.format(f'{resource.qualified_name} "{name}"')
 
 
 def _namespace_not_found(refusal: Refusal) -> ApiStatus:
@@ -180,7 +180,7 @@ def _conflict_message(refusal: Refusal, resource: ApiResource | None, name: str)
     if resource is None or not name:
         return refusal.message
     why = MODIFIED if refusal.reason == "Conflict" else refusal.message
-    return f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
+    return f'Operation cannot be fulfilled on {resource.qualified_name} "{name}": {why}'
 
 
 def _apply_conflict(refusal: Refusal) -> ApiStatus:
@@ -198,5 +198,5 @@ def _apply_conflict(refusal: Refusal) -> ApiStatus:
 def _forbidden_message(refusal: Refusal, resource: ApiResource | None, name: str) -> str:
     if resource is None or "is forbidden" in refusal.message:
         return refusal.message
-    subject = f'{resource.qualified} "{name}"' if name else resource.qualified
+    subject = f'{resource.qualified_name} "{name}"' if name else resource.qualified_name
     return f"{subject} is forbidden: {refusal.message}"

@@ -38,7 +38,7 @@ Source: https://kubernetes.io/blog/2024/08/20/websockets-transition/
 """
 
 
-class Socket(Protocol):
+class WebSocketStream(Protocol):
     """An open WebSocket."""
 
     async def receive(self) -> bytes | None:
@@ -49,12 +49,12 @@ class Socket(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Upgrade:
+class WebSocketUpgrade:
     """A response that switches to a WebSocket. `run` serves it until it returns. `cancel` is called instead if the client does
     not complete the handshake."""
 
     protocols: tuple[str, ...]
-    run: Callable[[Socket], Awaitable[None]]
+    run: Callable[[WebSocketStream], Awaitable[None]]
     cancel: Callable[[], None] = lambda: None
     code = 101
 
@@ -63,7 +63,7 @@ class Exec:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    async def exec(self, request: Request, route: Route) -> Upgrade:
+    async def exec(self, request: Request, route: Route) -> WebSocketUpgrade:
         """Start a command. Raises ApiStatus."""
         protocol = choose_protocol(request, PROTOCOLS)
         command = request.query.get("command", ())
@@ -84,14 +84,14 @@ class Exec:
                 stream.cancel()
                 raise
             if not protocol:
-                await await_check(_read_end(stream))
+                await await_check_with_timeout(_read_end(stream))
                 raise websocket_required(request, "exec", WEBSOCKET_EXEC)
             first = await await_first_response(stream, OPENING)
         except ApiError as error:
             raise refusal_response(error, route) from None
-        return Upgrade(PROTOCOLS, _ExecSession(stream, first, route, stream).run, stream.cancel)
+        return WebSocketUpgrade(PROTOCOLS, _ExecSession(stream, first, route, stream).run, stream.cancel)
 
-    async def attach(self, request: Request, route: Route) -> Upgrade:
+    async def attach(self, request: Request, route: Route) -> WebSocketUpgrade:
         """Stream the output of a running container. Input is ignored, because containers have no stdin; in a terminal, which
         sends all keys, Ctrl-C and Ctrl-D detach. Raises ApiStatus."""
         protocol = choose_protocol(request, PROTOCOLS)
@@ -109,15 +109,15 @@ class Exec:
         try:
             stream = await self._backend.stream(request, "/pinnace.v1.Pods/Attach", message, ExecResponse)
             if not protocol:
-                await await_check(_read_end(stream))
+                await await_check_with_timeout(_read_end(stream))
                 raise websocket_required(request, "attach", WEBSOCKET_EXEC)
             first = await await_first_response(stream, OPENING)
         except ApiError as error:
             raise refusal_response(error, route) from None
-        return Upgrade(PROTOCOLS, _ExecSession(stream, first, route, detaches=request.flag("tty")).run, stream.cancel)
+        return WebSocketUpgrade(PROTOCOLS, _ExecSession(stream, first, route, detaches=request.flag("tty")).run, stream.cancel)
 
 
-async def await_check(check: Awaitable[object]) -> None:
+async def await_check_with_timeout(check: Awaitable[object]) -> None:
     """Wait for a check. Raises ApiError, and ApiStatus (504) after CHECK_TIMEOUT seconds."""
     try:
         async with asyncio.timeout(CHECK_TIMEOUT):
@@ -176,10 +176,10 @@ class _ExecSession:
         self._first: asyncio.Future[Any] | None = first
         self._route = route
 
-    async def run(self, socket: Socket) -> None:
+    async def run(self, socket: WebSocketStream) -> None:
         """Run until the command ends. If the client disconnects, the command is killed."""
-        reading = asyncio.create_task(self._pass_input(socket))
-        writing = asyncio.create_task(self._pass_output(socket))
+        reading = asyncio.create_task(self._forward_input(socket))
+        writing = asyncio.create_task(self._forward_output(socket))
         try:
             await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
             if reading.done() and not writing.done() and reading.result():
@@ -190,7 +190,7 @@ class _ExecSession:
                 task.cancel()
             await asyncio.gather(reading, writing, return_exceptions=True)
 
-    async def _pass_input(self, socket: Socket) -> bool:
+    async def _forward_input(self, socket: WebSocketStream) -> bool:
         """Forward the client's input. Return False when the client has disconnected."""
         with suppress(ApiError):
             while (message := await socket.receive()) is not None:
@@ -206,7 +206,7 @@ class _ExecSession:
                     await self._sink.write(ExecRequest(closeStdin=True))
         return False
 
-    async def _pass_output(self, socket: Socket) -> None:
+    async def _forward_output(self, socket: WebSocketStream) -> None:
         try:
             while (answer := await self._read_response()) is not None:
                 if answer.HasField("exit"):

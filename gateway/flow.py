@@ -64,10 +64,10 @@ class FairPool:
         self._shares: dict[str, _UserShare] = {}
 
     @property
-    def held(self) -> int:
+    def held_units(self) -> int:
         return self._held
 
-    def take(self, user: str, units: int) -> bool:
+    def try_take_units(self, user: str, units: int) -> bool:
         """Take units if they are free and nothing of the user waits. Return whether they were taken."""
         if user != self._latest:
             self._alone_from = self._now() + (ALONE_AFTER if self._latest is not None else 0.0)
@@ -81,8 +81,8 @@ class FairPool:
         self._held += units
         return True
 
-    async def wait(self, user: str, units: int) -> None:
-        """Wait for units that `take` did not get. Raises ApiStatus (429)."""
+    async def wait_for_units(self, user: str, units: int) -> None:
+        """Wait for units that `try_take_units` did not get. Raises ApiStatus (429)."""
         share = self._shares[user]
         if len(share.waiting) >= self._waiting:
             raise too_many_requests(f'{len(share.waiting)} requests of user "{user}" wait for {self._what}')
@@ -94,14 +94,14 @@ class FairPool:
                 await taken
         except BaseException as error:
             if taken.done() and not taken.cancelled():
-                self.release(user, units)
+                self.release_units(user, units)
             else:
                 self._stop_waiting(user, share, units, taken)
             if isinstance(error, TimeoutError):
                 raise too_many_requests(f"waited {WAIT_TIMEOUT:g} s for {self._what}") from None
             raise
 
-    def release(self, user: str, units: int) -> None:
+    def release_units(self, user: str, units: int) -> None:
         share = self._shares[user]
         share.held -= units
         self._held -= units
@@ -146,7 +146,7 @@ class ChunkTurns:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
-    async def take(self) -> None:
+    async def take_turn(self) -> None:
         """Wait for the turn of the next part. Turns are given in the order of the calls."""
         async with self._lock:
             await asyncio.sleep(0)
@@ -159,19 +159,19 @@ class FlowControl:
         self._seats = FairPool(SEATS, ALONE, SHARE, MAX_WAITING, "a seat")
         self._bytes = FairPool(TOTAL_BYTES, USER_BYTES, USER_BYTES, MAX_WAITING_BODIES, "memory")
 
-    async def enter(self, user: str, seats: int) -> None:
+    async def take_seats(self, user: str, seats: int) -> None:
         """Take seats. Raises ApiStatus (429)."""
-        if not self._seats.take(user, seats):
-            await self._seats.wait(user, seats)
+        if not self._seats.try_take_units(user, seats):
+            await self._seats.wait_for_units(user, seats)
 
-    def leave(self, user: str, seats: int) -> None:
-        self._seats.release(user, seats)
+    def release_seats(self, user: str, seats: int) -> None:
+        self._seats.release_units(user, seats)
 
-    async def reserve(self, user: str, size: int) -> None:
+    async def reserve_bytes(self, user: str, size: int) -> None:
         """Implement pinnace.gateway.connection.BodyBudget."""
-        if not self._bytes.take(user, size):
-            await self._bytes.wait(user, size)
+        if not self._bytes.try_take_units(user, size):
+            await self._bytes.wait_for_units(user, size)
 
-    def release(self, user: str, size: int) -> None:
+    def release_bytes(self, user: str, size: int) -> None:
         """Implement pinnace.gateway.connection.BodyBudget."""
-        self._bytes.release(user, size)
+        self._bytes.release_units(user, size)

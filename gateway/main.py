@@ -126,7 +126,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     timeline = TimelineService(connection, backend, options.timeline, options.data_dir)
     workers = ConversionWorker()
     custom = CustomKinds(Client(connection))
-    dispatcher = Dispatcher(backend, lambda: readiness.problem, options.servers, workers, timeline.link, custom)
+    dispatcher = Dispatcher(backend, lambda: readiness.problem, options.servers, workers, timeline.create_link, custom)
     server = Server(dispatcher, Authenticator(backend), options.context, dispatcher.turns)
     status = StatusServer(
         *options.http,
@@ -144,7 +144,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
             working = [group.create_task(part.run()) for part in (readiness, timeline, workers, custom, endpoints)]
             await stop.wait()
             working.pop().cancel()
-            await endpoints.stop()
+            await endpoints.remove_address()
             for task in working:
                 task.cancel()
             await server.stop()

@@ -19,11 +19,11 @@ def managed_fields(
         "apiVersion": api_version,
         "time": format_rfc3339(to_time(int(now))),
         "fieldsType": "FieldsV1",
-        "fieldsV1": _field_set(fields),
+        "fieldsV1": _fields_v1_of(fields),
     }
     return [entry | ({"subresource": subresource} if subresource else {})]
 
 
-def _field_set(value: Any) -> dict[str, Any]:
+def _fields_v1_of(value: Any) -> dict[str, Any]:
     """Return the set of the fields of a value. Lists are atomic in these kinds."""
-    return {f"f:{name}": _field_set(item) for name, item in value.items()} if isinstance(value, Mapping) else {}
+    return {f"f:{name}": _fields_v1_of(item) for name, item in value.items()} if isinstance(value, Mapping) else {}

@@ -58,7 +58,7 @@ MAX_DEPTH = 500
 """The maximum nesting of a JSON or YAML body."""
 
 
-class Format(NamedTuple):
+class ResponseFormat(NamedTuple):
     """The format of a response. `transform`: "", Table, PartialObjectMetadata or PartialObjectMetadataList in `version`."""
 
     media_type: str
@@ -95,20 +95,20 @@ MAX_KEPT, MAX_KEPT_SIZE = 256, 512
 """The maximum number of Accept headers whose format is kept, and their maximum size in characters."""
 
 
-def negotiate(accept: str, transforms: tuple[str, ...] = (TABLE, METADATA, METADATA_LIST)) -> Format:
+def negotiate(accept: str, transforms: tuple[str, ...] = (TABLE, METADATA, METADATA_LIST)) -> ResponseFormat:
     """Return the first requested format that is served. Raises ApiStatus (406)."""
     return (_kept if len(accept) <= MAX_KEPT_SIZE else _negotiate)(accept, transforms)
 
 
 def negotiate_for(
     request: Request, resource: ApiResource, transforms: tuple[str, ...] = (TABLE, METADATA, METADATA_LIST)
-) -> Format:
+) -> ResponseFormat:
     """Return the format of a response with objects of a resource. Raises ApiStatus (406)."""
     accept = request.headers.get("accept", "")
     return (negotiate if resource.has_protobuf else negotiate_json)(accept, transforms)
 
 
-def negotiate_json(accept: str, transforms: tuple[str, ...] = (TABLE, METADATA, METADATA_LIST)) -> Format:
+def negotiate_json(accept: str, transforms: tuple[str, ...] = (TABLE, METADATA, METADATA_LIST)) -> ResponseFormat:
     """Return the first requested format, for objects that have no protobuf form. Raises ApiStatus (406)."""
     others = [clause for clause in accept.split(",") if PROTOBUF not in clause or _METADATA_CLAUSE in clause]
     if accept and not others:
@@ -124,9 +124,9 @@ def _not_acceptable(served: Iterable[str]) -> ApiStatus:
     return ApiStatus(406, "NotAcceptable", message)
 
 
-def _negotiate(accept: str, transforms: tuple[str, ...]) -> Format:
+def _negotiate(accept: str, transforms: tuple[str, ...]) -> ResponseFormat:
     if not accept:
-        return Format(JSON)
+        return ResponseFormat(JSON)
     for clause in parse_accept(accept):
         if clause.quality <= 0:
             continue
@@ -136,9 +136,9 @@ def _negotiate(accept: str, transforms: tuple[str, ...]) -> Format:
         ):
             continue
         if clause.media_type in _ANY:
-            return Format(JSON)
+            return ResponseFormat(JSON)
         if clause.media_type in SERVED_TYPES and not (transform and clause.media_type == PROTOBUF and transform == TABLE):
-            return Format(clause.media_type, transform, version)
+            return ResponseFormat(clause.media_type, transform, version)
     if any(clause.media_type in (*SERVED_TYPES, *_ANY) for clause in parse_accept(accept)):
         message = f"only the following media types are accepted: {_SERVED_TEXT}"
     else:

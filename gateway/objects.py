@@ -42,7 +42,7 @@ from pinnace.gateway.media_types import (
     PROTOBUF,
     TABLE,
     YAML,
-    Format,
+    ResponseFormat,
     envelope,
     json_to_yaml,
     negotiate_for,
@@ -92,10 +92,12 @@ class ObjectHandlers:
     async def get(self, request: Request, route: Route) -> Response:
         form = negotiate_for(request, route.resource)
         if route.resource.resource is None:
-            raise not_found(route.resource.qualified, route.name)
+            raise not_found(route.resource.qualified_name, route.name)
         message = GetRequest(namespace=route.namespace, name=route.name)
         message.options.resourceVersion = request.param("resourceVersion")
-        return await self.respond(request, route, await self.call(request, route, "Get", message, retry=True), form)
+        return await self.render_response(
+            request, route, await self.call_api_server(request, route, "Get", message, retry=True), form
+        )
 
     async def list(self, request: Request, route: Route) -> Response:
         form = negotiate_for(request, route.resource)
@@ -104,7 +106,7 @@ class ObjectHandlers:
         if resource.resource is None:
             return await self._render_list(request, resource, await self._read_version(request), form)
         message = ListRequest(namespace=route.namespace, options=self._list_options(request))
-        data = await self.call(request, route, "List", message, retry=True)
+        data = await self.call_api_server(request, route, "List", message, retry=True)
         return await self._render_list(request, resource, data, form)
 
     async def create(self, request: Request, route: Route) -> Response:
@@ -114,8 +116,8 @@ class ObjectHandlers:
         message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]  # custom kinds have handlers of their own
         message.options.dryRun.extend(read_dry_run(request))
         message.options.fieldManager = read_field_manager(request)
-        data = await self.call(request, route, "Create", message, name=obj.metadata.name)
-        return await self.respond(request, route, data, form, code=201)
+        data = await self.call_api_server(request, route, "Create", message, name=obj.metadata.name)
+        return await self.render_response(request, route, data, form, code=201)
 
     async def update(self, request: Request, route: Route) -> Response:
         form = negotiate_for(request, route.resource)
@@ -126,23 +128,23 @@ class ObjectHandlers:
         update.options.dryRun.extend(read_dry_run(request))
         update.options.fieldManager = read_field_manager(request)
         verb = _UPDATES[route.subresource]
-        return await self.respond(request, route, await self.call(request, route, verb, update), form)
+        return await self.render_response(request, route, await self.call_api_server(request, route, verb, update), form)
 
     async def patch(self, request: Request, route: Route) -> Response:
         form = negotiate_for(request, route.resource)
         message = await self.patch_request(request, route, PATCH_TYPES | {APPLY_TYPE: PatchRequest.APPLY})
         message.subresource = route.subresource
-        data = await self.call(request, route, "Patch", message)
-        return await self.respond(request, route, data, form, code=201 if request.created else 200)
+        data = await self.call_api_server(request, route, "Patch", message)
+        return await self.render_response(request, route, data, form, code=201 if request.created else 200)
 
     async def delete(self, request: Request, route: Route) -> Response:
         form = negotiate_for(request, route.resource, ())
         message = DeleteRequest(namespace=route.namespace, name=route.name, options=read_delete_options(request))
-        data = await self.call(request, route, "Delete", message)
+        data = await self.call_api_server(request, route, "Delete", message)
         obj: Any = route.resource.resource.message.FromString(data)  # type: ignore[union-attr]  # custom kinds have handlers of their own
         waits = obj.metadata.deletionGracePeriodSeconds or obj.metadata.finalizers or route.resource.plural == "namespaces"
         if route.resource.plural in _RETURNED or (obj.metadata.HasField("deletionTimestamp") and waits):
-            return await self.respond(request, route, data, form)
+            return await self.render_response(request, route, data, form)
         group = {"group": route.resource.group} if route.resource.group else {}
         details = {"name": route.name} | group | {"kind": route.resource.plural, "uid": obj.metadata.uid}
         return status_response(success_status_object(details), form)
@@ -156,9 +158,9 @@ class ObjectHandlers:
         listed = b""
         if route.resource.custom is not None:  # Kubernetes returns the deleted objects
             listing = ListRequest(namespace=route.namespace, options=message.options)
-            listed = await self.call(request, route, "List", listing, retry=True)
+            listed = await self.call_api_server(request, route, "List", listing, retry=True)
         while True:
-            answer = BatchResponse.FromString(await self.call(request, route, "DeleteCollection", message))
+            answer = BatchResponse.FromString(await self.call_api_server(request, route, "DeleteCollection", message))
             failed = next((item for item in answer.items if item.HasField("error") and item.error.code != 5), None)
             if failed is not None:
                 raise ApiStatus(500, "InternalError", f'{route.resource.plural} "{failed.name}": {failed.error.message}')
@@ -170,7 +172,7 @@ class ObjectHandlers:
             return await self._render_list(request, route.resource, listed, form)
         return status_response(success_status_object({"kind": route.resource.plural}), form)
 
-    async def call(
+    async def call_api_server(
         self, request: Request, route: Route, verb: str, message: Message, *, name: str = "", retry: bool = False
     ) -> bytes:
         """Call the API server and return the encoded response. Raises ApiStatus."""
@@ -214,7 +216,9 @@ class ObjectHandlers:
         data, request.warnings = await self._workers.convert(request.user.name, decode_configuration, request)
         return data
 
-    async def respond(self, request: Request, route: Route, data: bytes, form: Format, *, code: int = 200) -> Response:
+    async def render_response(
+        self, request: Request, route: Route, data: bytes, form: ResponseFormat, *, code: int = 200
+    ) -> Response:
         """Render an encoded object."""
         resource = route.resource
         assert resource.resource is not None
@@ -238,7 +242,7 @@ class ObjectHandlers:
             return json_to_yaml(text)
         return await self._workers.convert(request.user.name, json_to_yaml, text)
 
-    async def _render_list(self, request: Request, resource: ApiResource, data: bytes, form: Format) -> Response:
+    async def _render_list(self, request: Request, resource: ApiResource, data: bytes, form: ResponseFormat) -> Response:
         encoded_meta, items = split_list(data)
         if form.media_type == PROTOBUF and not form.transform:
             if resource.resource is not None:
@@ -285,7 +289,7 @@ class ObjectHandlers:
             start = b""
 
     def _table_parts(
-        self, request: Request, resource: ApiResource, items: Iterable[bytes], meta: dict[str, Any], form: Format
+        self, request: Request, resource: ApiResource, items: Iterable[bytes], meta: dict[str, Any], form: ResponseFormat
     ) -> tuple[dict[str, Any], Iterator[bytes]]:
         """Return the head of a Table, whose last value are the rows, and the rows as JSON."""
         include, now = tables.read_include_object(request), time.time()
@@ -296,7 +300,7 @@ class ObjectHandlers:
         )
 
     def _render_table(
-        self, request: Request, resource: ApiResource, objects: Sequence[Any], meta: dict[str, Any], form: Format
+        self, request: Request, resource: ApiResource, objects: Sequence[Any], meta: dict[str, Any], form: ResponseFormat
     ) -> dict[str, Any]:
         include = tables.read_include_object(request)
         return tables.render_table(resource, objects, meta, time.time(), version=form.version, include=include)
@@ -368,7 +372,7 @@ async def group_chunks(parts: Iterator[bytes], turns: ChunkTurns) -> Groups:
             yield group, False
             group, size = [], 0
         if time.monotonic() >= turn_ends:
-            await turns.take()
+            await turns.take_turn()
             turn_ends = time.monotonic() + SLICE
     yield group, True
 
@@ -389,7 +393,7 @@ async def _chain_chunks(first: bytes, second: bytes, rest: AsyncIterator[bytes])
         yield chunk
 
 
-def respond_document(found: dict[str, Any], form: Format, code: int = 200) -> Response:
+def respond_document(found: dict[str, Any], form: ResponseFormat, code: int = 200) -> Response:
     """Return a response with a document that is not a stored object, as JSON or YAML."""
     if form.media_type == YAML:
         return Response(code, to_yaml(found), YAML)

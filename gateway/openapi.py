@@ -97,7 +97,9 @@ class _SchemaRegistry:
         self._prefix = prefix
         self.found: dict[str, dict[str, Any]] = {}
 
-    def reference(self, descriptor: Descriptor, kind: ApiResource | None = None, *, of_list: bool = False) -> dict[str, str]:
+    def add_message_schema(
+        self, descriptor: Descriptor, kind: ApiResource | None = None, *, of_list: bool = False
+    ) -> dict[str, str]:
         """Add the schema of a message and of the messages that it uses. Return a reference to it."""
         name = schema_name(descriptor)
         if name not in self.found:
@@ -107,24 +109,27 @@ class _SchemaRegistry:
             _add_group_version_kind(self.found[name], kind, of_list)
         return {"$ref": f"{self._prefix}{name}"}
 
-    def custom(self, custom: CustomVersion) -> tuple[dict[str, str], dict[str, str]]:
+    def add_custom_schemas(self, custom: CustomVersion) -> tuple[dict[str, str], dict[str, str]]:
         """Add the schemas of a version of a custom kind. Return references to an object and to a list."""
         crd = custom.kind.form
         schemas = schemas_v2 if self._prefix == _DEFINITIONS else schemas_v3
         self.found |= schemas(crd, custom.name)
         for message in (ObjectMeta, ListMeta):
-            self.reference(_find_descriptor(message))
+            self.add_message_schema(_find_descriptor(message))
         name = custom_schema_name(crd, custom.name)
         return {"$ref": f"{self._prefix}{name}"}, {"$ref": f"{self._prefix}{name}List"}
 
-    def elections(self) -> tuple[dict[str, str], dict[str, str]]:
+    def add_election_schemas(self) -> tuple[dict[str, str], dict[str, str]]:
         """Add the schemas of elections, which are no stored objects. Return references to an election and to a list."""
-        name, metadata = f"{_ELECTION_PACKAGE}.Election", self.reference(_find_descriptor(ObjectMeta))
+        name, metadata = f"{_ELECTION_PACKAGE}.Election", self.add_message_schema(_find_descriptor(ObjectMeta))
         properties: dict[str, Any] = {"metadata": metadata, "status": STATUS_SCHEMA}
         self.found[name] = {"type": "object", "description": "An election of a leader.", "properties": properties}
         _add_group_version_kind(self.found[name], ELECTIONS, False)
         single = {"$ref": f"{self._prefix}{name}"}
-        properties = {"metadata": self.reference(_find_descriptor(ListMeta)), "items": {"type": "array", "items": single}}
+        properties = {
+            "metadata": self.add_message_schema(_find_descriptor(ListMeta)),
+            "items": {"type": "array", "items": single},
+        }
         self.found[f"{name}List"] = {"type": "object", "description": "A list of elections.", "properties": properties}
         _add_group_version_kind(self.found[f"{name}List"], ELECTIONS, True)
         return single, {"$ref": f"{self._prefix}{name}List"}
@@ -136,7 +141,7 @@ class _SchemaRegistry:
         properties: dict[str, Any] = {}
         required = []
         for name, field in fields_of(descriptor).items():
-            described = codec.of_field(field.descriptor)
+            described = codec.field_description(field.descriptor)
             result = self._build_property(field.descriptor, field.value)
             if described.text:
                 wrapped = "$ref" in result and self._prefix != _DEFINITIONS  # v3 ignores keys next to $ref
@@ -145,7 +150,7 @@ class _SchemaRegistry:
             if described.required:
                 required.append(name)
         schema: dict[str, Any] = {"type": "object", "properties": properties}
-        if text := codec.of_message(descriptor):
+        if text := codec.message_description(descriptor):
             schema["description"] = text
         if required:
             schema["required"] = required
@@ -162,7 +167,7 @@ class _SchemaRegistry:
 
     def _build_value_schema(self, field: FieldDescriptor) -> dict[str, Any]:
         if field.message_type is not None:
-            return dict(self.reference(field.message_type))
+            return dict(self.add_message_schema(field.message_type))
         return dict(_PRIMITIVES[field.type])
 
 
@@ -231,7 +236,7 @@ class OpenApi:
             for version in versions
         }
         self._sources = {name: tuple(self._served.resources_in_version(*named)) for name, named in self._names.items()}
-        self._made = {name: made for name, made in self._made.items() if _are_same(made[0], self._sources.get(name, ()))}
+        self._made = {name: made for name, made in self._made.items() if _are_identical(made[0], self._sources.get(name, ()))}
         self._v2 = self._v2_protobuf = b""
 
     async def respond(self, request: Request) -> Response:
@@ -291,7 +296,7 @@ class OpenApi:
         raise ApiStatus(406, "NotAcceptable", message)
 
 
-def _are_same(made: Sequence[object], present: Sequence[object]) -> bool:
+def _are_identical(made: Sequence[object], present: Sequence[object]) -> bool:
     return len(made) == len(present) and all(map(is_, made, present))
 
 
@@ -323,14 +328,14 @@ def _build_paths(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     for resource in resources:
         if resource is ELECTIONS:
-            single, whole = schemas.elections()
+            single, whole = schemas.add_election_schemas()
         elif resource.custom is not None:
-            single, whole = schemas.custom(resource.custom)
+            single, whole = schemas.add_custom_schemas(resource.custom)
         elif resource.resource is None:
             continue
         else:
-            single = schemas.reference(resource.resource.message.DESCRIPTOR, resource)
-            whole = schemas.reference(_find_descriptor(resource.resource.list_message), resource, of_list=True)
+            single = schemas.add_message_schema(resource.resource.message.DESCRIPTOR, resource)
+            whole = schemas.add_message_schema(_find_descriptor(resource.resource.list_message), resource, of_list=True)
         root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
         home = f"{root}/namespaces/{{namespace}}/{resource.plural}" if resource.namespaced else f"{root}/{resource.plural}"
         yield (

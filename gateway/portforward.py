@@ -18,9 +18,9 @@ from pinnace.gateway import spdy
 from pinnace.gateway.backend import Backend
 from pinnace.gateway.exec import (
     WEBSOCKET_PORT_FORWARD,
-    Socket,
-    Upgrade,
-    await_check,
+    WebSocketStream,
+    WebSocketUpgrade,
+    await_check_with_timeout,
     choose_protocol,
     refusal_response,
     websocket_required,
@@ -43,13 +43,13 @@ class PortForward:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    async def port_forward(self, request: Request, route: Route) -> Upgrade:
+    async def port_forward(self, request: Request, route: Route) -> WebSocketUpgrade:
         """Forward ports of a pod. Raises ApiStatus before the upgrade if the pod does not support it."""
         protocol = choose_protocol(request, (SPDY, CHANNELS))
         ports = _read_ports(request) if protocol == CHANNELS else []
         check = _PortConnection(self._backend, request, route, 0)
         try:
-            await await_check(check.run(_discard_data))
+            await await_check_with_timeout(check.run(_discard_data))
         except ApiError as error:
             raise refusal_response(error, route) from None
         if protocol is None:
@@ -59,8 +59,10 @@ class PortForward:
             return _PortConnection(self._backend, request, route, port)
 
         if protocol == SPDY:
-            return Upgrade((SPDY,), _SpdyForwarder(connect).run)
-        return Upgrade((CHANNELS,), lambda socket: _forward_channels(socket, [(port, connect(port)) for port in ports]))
+            return WebSocketUpgrade((SPDY,), _SpdyForwarder(connect).run)
+        return WebSocketUpgrade(
+            (CHANNELS,), lambda socket: _forward_channels(socket, [(port, connect(port)) for port in ports])
+        )
 
 
 async def _discard_data(data: bytes) -> None:
@@ -127,7 +129,7 @@ class _PortConnection:
             await stream.write(await self._outgoing.get(), patience=None)
 
 
-async def _forward_channels(socket: Socket, connections: list[tuple[int, _PortConnection]]) -> None:
+async def _forward_channels(socket: WebSocketStream, connections: list[tuple[int, _PortConnection]]) -> None:
     async def forward(number: int, port: int, connection: _PortConnection) -> None:
         data, error = bytes((2 * number,)), bytes((2 * number + 1,))
         for channel in (data, error):
@@ -158,14 +160,14 @@ class _SpdyForwarder:
 
     def __init__(self, connect: Callable[[int], _PortConnection]) -> None:
         self._connect = connect
-        self._decoder, self._encoder = spdy.Decoder(), spdy.Encoder()
+        self._decoder, self._encoder = spdy.SpdyDecoder(), spdy.SpdyEncoder()
         self._errors: dict[str, int] = {}
         """The error stream of each request ID whose data stream has not been opened."""
         self._connections: dict[int, _PortConnection] = {}
         """Connections by data stream."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    async def run(self, socket: Socket) -> None:
+    async def run(self, socket: WebSocketStream) -> None:
         try:
             while (message := await socket.receive()) is not None:
                 for frame in self._decoder.frames(message):
@@ -178,11 +180,11 @@ class _SpdyForwarder:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _handle_frame(self, frame: spdy.Frame, socket: Socket) -> None:
+    async def _handle_frame(self, frame: spdy.Frame, socket: WebSocketStream) -> None:
         if frame.kind == spdy.SYN_STREAM:
-            await self._open(frame.stream, self._decoder.headers(frame.payload), socket)
+            await self._open_stream(frame.stream, self._decoder.headers(frame.payload), socket)
         elif frame.kind == spdy.PING:
-            await socket.send(self._encoder.pong(frame.payload))
+            await socket.send(self._encoder.encode_pong(frame.payload))
         elif frame.kind == spdy.RST_STREAM:
             if task := self._tasks.get(frame.stream):
                 task.cancel()
@@ -191,31 +193,31 @@ class _SpdyForwarder:
             if frame.flags & spdy.FIN:
                 await connection.close_write()
 
-    async def _open(self, stream: int, headers: Any, socket: Socket) -> None:
+    async def _open_stream(self, stream: int, headers: Any, socket: WebSocketStream) -> None:
         if stream in self._connections or stream in self._errors.values():
             raise SpdyError(f"stream {stream} is already open")
         kind, request_id, port = headers.get("streamtype"), headers.get("requestid", ""), headers.get("port", "")
         is_port = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536
         if kind == "error" and is_port and len(self._errors) < MAX_CONNECTIONS:
             self._errors[request_id] = stream
-            await socket.send(self._encoder.reply(stream))
+            await socket.send(self._encoder.encode_reply(stream))
         elif kind == "data" and is_port and request_id in self._errors and len(self._tasks) < MAX_CONNECTIONS:
             connection = self._connections[stream] = self._connect(int(port))
-            await socket.send(self._encoder.reply(stream))
+            await socket.send(self._encoder.encode_reply(stream))
             error = self._errors.pop(request_id)
             task = self._tasks[stream] = asyncio.create_task(self._forward(stream, error, connection, socket))
-            task.add_done_callback(lambda _: self._forget(stream))
+            task.add_done_callback(lambda _: self._forget_stream(stream))
         else:
-            await socket.send(self._encoder.reset(stream, spdy.REFUSED_STREAM))
+            await socket.send(self._encoder.encode_reset(stream, spdy.REFUSED_STREAM))
 
-    def _forget(self, stream: int) -> None:
+    def _forget_stream(self, stream: int) -> None:
         del self._tasks[stream], self._connections[stream]
 
-    async def _forward(self, stream: int, error: int, connection: _PortConnection, socket: Socket) -> None:
+    async def _forward(self, stream: int, error: int, connection: _PortConnection, socket: WebSocketStream) -> None:
         message = b""
         try:
-            await connection.run(lambda data: socket.send(self._encoder.data(stream, data)))
+            await connection.run(lambda data: socket.send(self._encoder.encode_data(stream, data)))
         except ApiError as failed:
             message = failed.message.encode()
-        await socket.send(self._encoder.data(error, message, spdy.FIN))
-        await socket.send(self._encoder.data(stream, b"", spdy.FIN))
+        await socket.send(self._encoder.encode_data(error, message, spdy.FIN))
+        await socket.send(self._encoder.encode_data(stream, b"", spdy.FIN))

@@ -30,7 +30,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from pinnace.gateway.authentication import IMPERSONATE_GROUP, IMPERSONATE_USER, Authenticator, parse_impersonation
 from pinnace.gateway.connection import MAX_BODY, PIECE, Connections, HttpConnection, IncomingRequest
 from pinnace.gateway.dispatch import Dispatcher
-from pinnace.gateway.exec import Upgrade
+from pinnace.gateway.exec import WebSocketUpgrade
 from pinnace.gateway.flow import ChunkTurns
 from pinnace.gateway.http import ANONYMOUS, JSON, ApiStatus, PageNotFound, Request, Response, dump_json
 from pinnace.gateway.listener import Listener
@@ -108,7 +108,7 @@ class Server:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_INTERVAL)
-            self._connections.sweep(loop.time())
+            self._connections.close_idle(loop.time())
             listener.sweep(loop.time())
 
     async def _serve_request(self, connection: HttpConnection, incoming: IncomingRequest) -> bool:
@@ -131,14 +131,16 @@ class Server:
             log.exception("%s %s failed", request.method, request.path)
             response = error_response(ApiStatus(500, "InternalError", "Internal error occurred"), request)
         request_counter(request.method, response.code).inc()
-        if isinstance(response, Upgrade):
-            self._sockets.open(connection, incoming, response)
+        if isinstance(response, WebSocketUpgrade):
+            self._sockets.serve_upgrade(connection, incoming, response)
             return False
         reusable = await self._send_response(connection, incoming, request, response)
         duration_histogram(request.method).observe(time.perf_counter() - started)
         return reusable
 
-    async def _respond(self, connection: HttpConnection, incoming: IncomingRequest, request: Request) -> Response | Upgrade:
+    async def _respond(
+        self, connection: HttpConnection, incoming: IncomingRequest, request: Request
+    ) -> Response | WebSocketUpgrade:
         request.user = await self._authenticator.user(_client_certificate(connection), request.headers)
         users, groups = map(incoming.all_headers, (IMPERSONATE_USER, IMPERSONATE_GROUP))
         request.impersonation = parse_impersonation(request.headers, users, groups)
@@ -308,11 +310,11 @@ class _WebSockets:
     """WebSockets, served by aiohttp."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Upgrade] = {}
+        self._open: dict[str, WebSocketUpgrade] = {}
         self._server = web.Server(self._serve, access_log=None, logger=_protocol_log())
         self._tasks = set[asyncio.Task[Any]]()
 
-    def open(self, connection: HttpConnection, incoming: IncomingRequest, upgrade: Upgrade) -> None:
+    def serve_upgrade(self, connection: HttpConnection, incoming: IncomingRequest, upgrade: WebSocketUpgrade) -> None:
         """Let aiohttp read the request again, and serve it."""
         key = uuid.uuid4().hex
         self._open[key] = upgrade

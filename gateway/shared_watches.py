@@ -49,7 +49,7 @@ MAX_DIGITS = 20
 log = logging.getLogger(__name__)
 
 
-class Selection(NamedTuple):
+class WatchSelection(NamedTuple):
     """The watches that can share a stream."""
 
     user: User
@@ -59,7 +59,7 @@ class Selection(NamedTuple):
     fields: str
 
 
-class _Response:
+class _BufferedResponse:
     """A response of a stream, and the position of the watches that have received it."""
 
     __slots__ = ("data", "following", "lost", "original", "revision", "watches")
@@ -68,14 +68,14 @@ class _Response:
         """`revision`: 0 for a part of the initial state."""
         self.data = data
         self.revision = revision
-        self.following: _Response | None = None
-        self.original: _Response | None = None
+        self.following: _BufferedResponse | None = None
+        self.original: _BufferedResponse | None = None
         """The response after which the watches continue, if it is not this one."""
         self.lost = False
         """Whether the next response is no longer in the window."""
         self.watches = 0
 
-    def position(self) -> "_Response":
+    def position(self) -> "_BufferedResponse":
         response = self
         while response.original is not None:
             response = response.original
@@ -85,7 +85,7 @@ class _Response:
 class _UpstreamWatch:
     """A stream from an API server with its window."""
 
-    def __init__(self, selection: Selection, stream: Any, since: int, leave: "Callable[[_UpstreamWatch], None]") -> None:
+    def __init__(self, selection: WatchSelection, stream: Any, since: int, leave: "Callable[[_UpstreamWatch], None]") -> None:
         """`since`: the revision at which the stream starts, or 0 if the API server chooses it. `leave` is called at the end."""
         self.selection = selection
         self.watches = 0
@@ -95,7 +95,7 @@ class _UpstreamWatch:
         """The stream to which the watches have moved."""
         self._stream = stream
         self._leave = leave
-        self._floor = self._last = _Response(b"", since)
+        self._floor = self._last = _BufferedResponse(b"", since)
         self._size = 0
         self._waiting: list[asyncio.Future[None]] = []
         self._demand: asyncio.Future[None] | None = None
@@ -109,14 +109,14 @@ class _UpstreamWatch:
         return self._last.revision
 
     @property
-    def last(self) -> _Response:
+    def last_response(self) -> _BufferedResponse:
         return self._last
 
-    def has(self, revision: int) -> bool:
+    def has_revision(self, revision: int) -> bool:
         """Return whether a watch can start at a revision."""
         return not self.ended and 0 < self._floor.revision <= revision <= self._last.revision
 
-    def position(self, revision: int) -> _Response:
+    def position_at(self, revision: int) -> _BufferedResponse:
         """Return the position of a watch that starts at a revision in the window."""
         at = self._floor
         while at.following is not None and at.following.revision <= revision:
@@ -124,8 +124,8 @@ class _UpstreamWatch:
         if at.revision == revision or at.following is None:
             return at
         start, rest = (
-            _Response(b"", revision),
-            _Response(skip_through_revision(at.following.data, revision), at.following.revision),
+            _BufferedResponse(b"", revision),
+            _BufferedResponse(skip_through_revision(at.following.data, revision), at.following.revision),
         )
         start.following, rest.original = rest, at.following
         return start
@@ -134,9 +134,9 @@ class _UpstreamWatch:
         """Start to read. `advanced` is called after each response."""
         self._reading = asyncio.create_task(self._read(first, advanced))
 
-    def move(self, other: "_UpstreamWatch") -> None:
+    def move_watches_to(self, other: "_UpstreamWatch") -> None:
         """Move all watches to another stream, whose window has the revision of the last response."""
-        self._last.original = other.position(self._last.revision)
+        self._last.original = other.position_at(self._last.revision)
         self.successor = other
         other.watches += self.watches
         self.close()
@@ -148,7 +148,7 @@ class _UpstreamWatch:
 
     def close(self) -> None:
         if not self.ended:
-            self._end(None)
+            self._end_stream(None)
             if self._reading is not None:
                 self._reading.cancel()
 
@@ -156,7 +156,7 @@ class _UpstreamWatch:
         if not self.watches:
             self.close()
 
-    def wait(self) -> "asyncio.Future[None]":
+    def wait_for_response(self) -> "asyncio.Future[None]":
         """Return a future that is done after the next response, or at the end."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
@@ -174,16 +174,16 @@ class _UpstreamWatch:
                     self._demand = asyncio.get_running_loop().create_future()
                     await self._demand
                 answer = await self._stream.read(SILENCE)
-            self._end(None)
+            self._end_stream(None)
         except ApiError as error:
-            self._end(error)
+            self._end_stream(error)
         except Exception:
             log.exception("the watch of %s failed", self.selection.service)
-            self._end(unavailable_error("the response of the API server cannot be read"))
+            self._end_stream(unavailable_error("the response of the API server cannot be read"))
 
     def _append_response(self, data: bytes) -> None:
         version = last_bytes_field(data, 2)
-        response = _Response(data, int(version) if version else 0)
+        response = _BufferedResponse(data, int(version) if version else 0)
         self._last.following = response
         self._last = response
         self._size += len(data)
@@ -203,11 +203,11 @@ class _UpstreamWatch:
         loop = asyncio.get_running_loop()
         due = self._woken + min(MAX_PAUSE, PAUSE * self.watches)
         if loop.time() >= due:
-            self._wake()
+            self._wake_waiters()
         else:
-            self._timer = loop.call_at(due, self._wake)
+            self._timer = loop.call_at(due, self._wake_waiters)
 
-    def _wake(self) -> None:
+    def _wake_waiters(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -217,20 +217,20 @@ class _UpstreamWatch:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _end(self, error: ApiError | None) -> None:
+    def _end_stream(self, error: ApiError | None) -> None:
         if self.ended:
             return
         self.ended, self.error = True, error
         self._stream.cancel()
         UPSTREAM_WATCHES.dec()
         self._leave(self)
-        self._wake()
+        self._wake_waiters()
 
 
 class SharedWatch:
     """The position of one watch. The caller must call `close`."""
 
-    def __init__(self, upstream: _UpstreamWatch, at: _Response, timeout: float) -> None:
+    def __init__(self, upstream: _UpstreamWatch, at: _BufferedResponse, timeout: float) -> None:
         """`timeout`: in seconds; 0 for none."""
         self._upstream = upstream
         self._current_upstream().watches += 1
@@ -254,7 +254,7 @@ class SharedWatch:
                 if upstream.error is not None:
                     raise upstream.error
                 return ()
-            self._waiter = upstream.wait()
+            self._waiter = upstream.wait_for_response()
             await self._waiter
         return taken
 
@@ -304,21 +304,21 @@ class _OpeningStream:
 
 class _StartedStream(NamedTuple):
     upstream: _UpstreamWatch
-    at: _Response
+    at: _BufferedResponse
     """The position before the first response."""
 
 
 class SharedWatches:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._open: dict[Selection, list[_UpstreamWatch]] = {}
+        self._open: dict[WatchSelection, list[_UpstreamWatch]] = {}
         """The streams whose windows have a revision."""
-        self._opening: dict[tuple[Selection, int], _OpeningStream] = {}
+        self._opening: dict[tuple[WatchSelection, int], _OpeningStream] = {}
 
     async def watch(self, request: Request, service: str, message: WatchRequest) -> SharedWatch:
         """Start a watch of the user. Raises ApiError."""
         options = message.options
-        selection = Selection(request.user, service, message.namespace, options.labelSelector, options.fieldSelector)
+        selection = WatchSelection(request.user, service, message.namespace, options.labelSelector, options.fieldSelector)
         timeout, options.timeoutSeconds = float(options.timeoutSeconds), 0
         chosen = options.HasField("sendInitialEvents") or options.resourceVersionMatch
         since = 0 if chosen else _parse_start_revision(options.resourceVersion)
@@ -326,13 +326,15 @@ class SharedWatches:
             return SharedWatch(*await self._start(request, selection, message, 0), timeout)
         while True:
             for upstream in self._open.get(selection, ()):
-                if upstream.has(since):
-                    return SharedWatch(upstream, upstream.position(since), timeout)
+                if upstream.has_revision(since):
+                    return SharedWatch(upstream, upstream.position_at(since), timeout)
             started = await self._join_or_start(request, selection, message, since)
             if not started.upstream.is_closed:  # by another watch, which has already left
                 return SharedWatch(*started, timeout)
 
-    async def _join_or_start(self, request: Request, selection: Selection, message: WatchRequest, since: int) -> _StartedStream:
+    async def _join_or_start(
+        self, request: Request, selection: WatchSelection, message: WatchRequest, since: int
+    ) -> _StartedStream:
         """Open a stream, or wait until another watch has opened it. Raises ApiError."""
         key = selection, since
         if (result := self._opening.get(key)) is None:
@@ -348,14 +350,14 @@ class SharedWatches:
         finally:
             result.waiting -= 1
 
-    async def _start(self, request: Request, selection: Selection, message: WatchRequest, since: int) -> _StartedStream:
+    async def _start(self, request: Request, selection: WatchSelection, message: WatchRequest, since: int) -> _StartedStream:
         stream = await self._backend.stream(request, f"/{selection.service}/Watch", message)
         first = await await_first_response(stream, OPENING, SILENCE)
         upstream = _UpstreamWatch(selection, stream, since, self._remove)
         if since:
             self._open.setdefault(selection, []).append(upstream)
         upstream.start(first, self._share_if_same_revision)
-        return _StartedStream(upstream, upstream.last)
+        return _StartedStream(upstream, upstream.last_response)
 
     def _share_if_same_revision(self, upstream: _UpstreamWatch) -> None:
         """Move the watches of a stream to another one with the same events, if there is one."""
@@ -363,8 +365,8 @@ class SharedWatches:
             return
         others = self._open.setdefault(upstream.selection, [])
         for other in others:
-            if other is not upstream and other.has(upstream.revision):
-                upstream.move(other)
+            if other is not upstream and other.has_revision(upstream.revision):
+                upstream.move_watches_to(other)
                 return
         if upstream not in others:
             others.append(upstream)

@@ -52,7 +52,7 @@ class Frame(NamedTuple):
     """The data, the ID of a PING, or the header block of a SYN_STREAM."""
 
 
-class Decoder:
+class SpdyDecoder:
     """Decodes frames from a byte stream."""
 
     def __init__(self) -> None:
@@ -113,25 +113,25 @@ def _decode_strings(text: bytes) -> Iterator[bytes]:
         at = end
 
 
-class Encoder:
+class SpdyEncoder:
     def __init__(self) -> None:
         self._deflate = zlib.compressobj(zdict=DICTIONARY)
 
-    def reply(self, stream: int) -> bytes:
+    def encode_reply(self, stream: int) -> bytes:
         """Accept a stream without headers."""
         block = self._deflate.compress(bytes(4)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
         return _control_frame(SYN_REPLY, stream.to_bytes(4, "big") + block)
 
     @staticmethod
-    def reset(stream: int, status: int) -> bytes:
+    def encode_reset(stream: int, status: int) -> bytes:
         return _control_frame(RST_STREAM, stream.to_bytes(4, "big") + status.to_bytes(4, "big"))
 
     @staticmethod
-    def pong(payload: bytes) -> bytes:
+    def encode_pong(payload: bytes) -> bytes:
         return _control_frame(PING, payload)
 
     @staticmethod
-    def data(stream: int, data: bytes, flags: int = 0) -> bytes:
+    def encode_data(stream: int, data: bytes, flags: int = 0) -> bytes:
         return b"".join((stream.to_bytes(4, "big"), bytes((flags,)), len(data).to_bytes(3, "big"), data))
 
 

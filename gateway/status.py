@@ -6,7 +6,7 @@ from typing import Any
 from pinnace.api.codec import from_dict
 from pinnace.api.meta_v1_pb2 import Status
 from pinnace.gateway.http import JSON, Response, dump_json
-from pinnace.gateway.media_types import PROTOBUF, YAML, Format, envelope, to_yaml
+from pinnace.gateway.media_types import PROTOBUF, YAML, ResponseFormat, envelope, to_yaml
 
 
 def encode_status(document: Mapping[str, Any]) -> bytes:
@@ -15,7 +15,7 @@ def encode_status(document: Mapping[str, Any]) -> bytes:
     return envelope("v1", "Status", from_dict(Status, fields).SerializeToString())
 
 
-def status_response(document: Mapping[str, Any], form: Format, code: int = 200) -> Response:
+def status_response(document: Mapping[str, Any], form: ResponseFormat, code: int = 200) -> Response:
     """Return a response with the JSON document of a Status."""
     if form.media_type == PROTOBUF:
         return Response(code, encode_status(document), PROTOBUF)

@@ -84,7 +84,9 @@ class Subresources:
         if binding.metadata.name != route.name:
             raise bad_request("name in URL does not match name in Binding object")
         try:
-            item = BatchItem.FromString(await self._objects.call(request, route, "Bind", BindRequest(binding=binding)))
+            item = BatchItem.FromString(
+                await self._objects.call_api_server(request, route, "Bind", BindRequest(binding=binding))
+            )
             return self._pod_subresource_response(request, route, item)
         except ApiStatus as status:
             if status.code != 409:
@@ -101,7 +103,7 @@ class Subresources:
             raise bad_request("name in URL does not match name in Eviction object")
         eviction.deleteOptions.dryRun.extend(read_dry_run(request))
         validate_delete_options(eviction.deleteOptions)
-        data = await self._objects.call(request, route, "Evict", EvictRequest(eviction=eviction))
+        data = await self._objects.call_api_server(request, route, "Evict", EvictRequest(eviction=eviction))
         return self._pod_subresource_response(request, route, BatchItem.FromString(data))
 
     async def log(self, request: Request, route: Route) -> Response:

@@ -95,11 +95,11 @@ class LocalCluster:
         self._observer = ProcessObserver(self._process_records)
         self._http: dict[str, str] = {}
 
-    def changes(self, now: float) -> list[TimelineItem]:
+    def process_changes(self, now: float) -> list[TimelineItem]:
         """Return items for the processes whose state has changed since the last call."""
         return [process_item(now, change.name, change.state) for change in self._observer.poll_changes()]
 
-    async def wait(self, seconds: float) -> None:
+    async def wait_for_exit(self, seconds: float) -> None:
         """Return when a process has ended, at the latest after `seconds`."""
         await self._observer.wait(seconds)
 
@@ -174,10 +174,10 @@ class ClusterActions:
         began = self._source.now()
         try:
             if name == TRANSFER:
-                answer = await self._transfer(viewer, target)
+                answer = await self._transfer_leadership(viewer, target)
                 lane, text = answer.before.holder, f"{answer.after.holder or 'no candidate'} leads {target}"
             else:
-                text = await self._act(viewer, name, target)
+                text = await self._perform_action(viewer, name, target)
         except ApiError as error:
             raise ActionError(error.message) from None
         await self._source.add([mark(lane=lane, at=began)])
@@ -192,11 +192,11 @@ class ClusterActions:
         frozen = self._cluster.frozen_schedulers()
         return frozen[0] if len(frozen) == 1 else target
 
-    async def _transfer(self, viewer: Viewer, election: str) -> TransferElectionResponse:
+    async def _transfer_leadership(self, viewer: Viewer, election: str) -> TransferElectionResponse:
         data = await self._call(viewer, "/pinnace.v1.Elections/Transfer", TransferElectionRequest(name=election))
         return TransferElectionResponse.FromString(data)
 
-    async def _act(self, viewer: Viewer, name: str, target: str) -> str:
+    async def _perform_action(self, viewer: Viewer, name: str, target: str) -> str:
         if name in API_ACTIONS:
             node = Node.FromString(await self._call(viewer, "/pinnace.v1.Nodes/Get", GetRequest(name=target)))
             if FLEET_LABEL not in node.metadata.labels:
@@ -256,11 +256,11 @@ class TimelineService:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._site.run())
-                group.create_task(self._follow())
+                group.create_task(self._follow_while_viewed())
         finally:
             await runner.cleanup()
 
-    async def link(self, request: Request) -> Response:
+    async def create_link(self, request: Request) -> Response:
         """Return a one-time link for the user of the request. Raises ApiStatus."""
         if not self._url:
             raise ApiStatus(503, "ServiceUnavailable", "the timeline is not available; see the gateway's log")
@@ -281,10 +281,10 @@ class TimelineService:
         else:
             self._viewed.clear()
 
-    async def _follow(self) -> None:
+    async def _follow_while_viewed(self) -> None:
         while True:
             await self._viewed.wait()
-            following = [asyncio.create_task(self._source.run()), asyncio.create_task(self._poll())]
+            following = [asyncio.create_task(self._source.run()), asyncio.create_task(self._poll_local_cluster())]
             try:
                 idle = 0.0
                 while idle < VIEWER_GRACE:
@@ -298,7 +298,7 @@ class TimelineService:
                     task.cancel()
                 await asyncio.gather(*following, return_exceptions=True)
 
-    async def _poll(self) -> None:
+    async def _poll_local_cluster(self) -> None:
         """Poll the processes and the queue of a local cluster."""
         cluster = self._cluster
         if cluster is None:
@@ -307,7 +307,7 @@ class TimelineService:
         async with ClientSession(timeout=ClientTimeout(total=QUEUE_INTERVAL)) as http:
             while True:
                 now = time.time()
-                if items := cluster.changes(now):
+                if items := cluster.process_changes(now):
                     await self._source.add(items)
                 if now - asked > QUEUE_INTERVAL:
                     asked = now
@@ -315,7 +315,7 @@ class TimelineService:
                     if numbers is not None and numbers != sizes:
                         sizes = numbers
                         await self._source.add([queue_item(now, numbers)])
-                await cluster.wait(POLL_INTERVAL)
+                await cluster.wait_for_exit(POLL_INTERVAL)
 
     async def _read_queue_counts(self, cluster: LocalCluster, http: ClientSession) -> dict[str, int] | None:
         address = cluster.status_address(self._source.leader(SCHEDULER_ELECTION))

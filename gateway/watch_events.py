@@ -26,7 +26,7 @@ from pinnace.api.wire import field
 from pinnace.gateway import tables
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.http import ApiStatus, dump_json
-from pinnace.gateway.media_types import TABLE, Format, envelope
+from pinnace.gateway.media_types import TABLE, ResponseFormat, envelope
 from pinnace.gateway.status import encode_status
 from pinnace.gateway.wire import iterate_fields, last_bytes_field
 
@@ -92,16 +92,16 @@ def encode_events(encoder: Encoder, data: bytes) -> EncodedEvents:
         elif number == 2 and isinstance(value, bytes):
             version = value.decode()
     if not version:  # the events of the initial state are in no order: a client cannot resume before their end
-        whole = tuple(pack_parts(event for _, event in events))
+        whole = tuple(join_small_chunks(event for _, event in events))
         return EncodedEvents(whole, whole, "")
     groups = [(revision, [event for _, event in group]) for revision, group in groupby(events, itemgetter(0))]
-    packets = tuple(pack_parts(b"".join(group) for _, group in groups))
+    packets = tuple(join_small_chunks(b"".join(group) for _, group in groups))
     if all(len(packet) <= PACKET for packet in packets):
         return EncodedEvents(packets, packets, version)
     pieces = (
         piece for revision, group in groups for piece in _split_revision(group, encoder.bookmark(str(revision - 1), False))
     )
-    return EncodedEvents(packets, tuple(pack_parts(pieces)), version)
+    return EncodedEvents(packets, tuple(join_small_chunks(pieces)), version)
 
 
 def _split_revision(group: Sequence[bytes], bookmark: bytes) -> Iterator[bytes]:
@@ -121,7 +121,7 @@ def _split_revision(group: Sequence[bytes], bookmark: bytes) -> Iterator[bytes]:
     yield piece
 
 
-def pack_parts(parts: Iterable[bytes]) -> Iterator[bytes]:
+def join_small_chunks(parts: Iterable[bytes]) -> Iterator[bytes]:
     """Join adjacent parts to packets. A larger part is a packet of its own."""
     held, size = list[bytes](), 0
     for part in parts:
@@ -192,7 +192,7 @@ class TransformedEncoder(JsonEncoder):
 
     shared = False
 
-    def __init__(self, resource: ApiResource, form: Format, include: str) -> None:
+    def __init__(self, resource: ApiResource, form: ResponseFormat, include: str) -> None:
         super().__init__(resource, JsonCache())
         self._form = form
         self._include = include

@@ -23,10 +23,17 @@ from pinnace.gateway.backend import Backend
 from pinnace.gateway.errors import convert_error
 from pinnace.gateway.http import JSON, Request, Response
 from pinnace.gateway.list_options import check_watch_options
-from pinnace.gateway.media_types import PROTOBUF, YAML, Format, negotiate_for, unsupported_media_type
+from pinnace.gateway.media_types import PROTOBUF, YAML, ResponseFormat, negotiate_for, unsupported_media_type
 from pinnace.gateway.routes import Route
 from pinnace.gateway.shared_watches import SharedWatch, SharedWatches
-from pinnace.gateway.watch_events import Encoder, EventCache, JsonEncoder, ProtobufEncoder, TransformedEncoder, pack_parts
+from pinnace.gateway.watch_events import (
+    Encoder,
+    EventCache,
+    JsonEncoder,
+    ProtobufEncoder,
+    TransformedEncoder,
+    join_small_chunks,
+)
 
 BOOKMARK_INTERVAL = 60.0
 """The minimum number of seconds between two bookmarks without events."""
@@ -56,7 +63,7 @@ class Watches:
         content_type = STREAM_PROTOBUF if form.media_type == PROTOBUF else JSON
         return Response(200, _WatchChunks(watch, encoder, message.options, self._events), content_type, is_live=True)
 
-    def _encoder(self, request: Request, resource: ApiResource, form: Format) -> Encoder:
+    def _encoder(self, request: Request, resource: ApiResource, form: ResponseFormat) -> Encoder:
         if form.media_type == PROTOBUF:
             return ProtobufEncoder(resource)
         if form.transform:
@@ -64,7 +71,7 @@ class Watches:
         return JsonEncoder(resource, self._cache)
 
 
-def _negotiate_format(request: Request, resource: ApiResource) -> Format:
+def _negotiate_format(request: Request, resource: ApiResource) -> ResponseFormat:
     form = negotiate_for(request, resource)
     if form.media_type == YAML:
         raise unsupported_media_type((JSON, PROTOBUF))
@@ -128,7 +135,7 @@ class _WatchChunks:
                 self._chunks.append(self._encoder.error(convert_error(error)))
             responses = ()
         if responses:
-            self._chunks.extend(pack_parts(part for data in responses for part in self._encode(data)))
+            self._chunks.extend(join_small_chunks(part for data in responses for part in self._encode(data)))
         else:
             self._ended = True
             self._watch.close()

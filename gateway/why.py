@@ -12,7 +12,7 @@ from base64 import b64decode
 
 from google.rpc.status_pb2 import Status
 
-from pinnace.api.records import Answer, Malformed, Trouble, from_json, to_json
+from pinnace.api.records import Answer, Malformed, PreemptionProblem, from_json, to_json
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import from_status
 from pinnace.gateway.errors import RETRY_AFTER, convert_error
@@ -44,9 +44,9 @@ class ExplainHandler:
         finally:
             self._running -= 1
         if (problem := answer.unexplained) is not None:
-            if problem.kind is Trouble.REFUSED:
+            if problem.kind is PreemptionProblem.REFUSED:
                 raise convert_error(from_status(Status.FromString(b64decode(problem.status))), route.resource, route.name)
-            if problem.kind is Trouble.TOO_SLOW:
+            if problem.kind is PreemptionProblem.TOO_SLOW:
                 raise ApiStatus(504, "Timeout", problem.error, retry_after=RETRY_AFTER)
             raise ApiStatus(500, "InternalError", problem.error)
         assert answer.explanation is not None

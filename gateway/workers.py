@@ -78,11 +78,11 @@ class ConversionWorker:
     async def run(self) -> None:
         try:
             while True:
-                await self._serve()
+                await self._run_next_job()
         finally:
             await self._stop()
 
-    async def _serve(self) -> None:
+    async def _run_next_job(self) -> None:
         """Do the next conversion, or stop the worker if there is none for IDLE seconds."""
         try:
             async with asyncio.timeout(IDLE if self._process is not None else None):
@@ -92,7 +92,7 @@ class ConversionWorker:
         except TimeoutError:
             await self._stop()
         else:
-            await self._convert(job)
+            await self._convert_job(job)
 
     def _next_job(self) -> _ConversionJob | None:
         while self._queues:
@@ -105,7 +105,7 @@ class ConversionWorker:
                 return job
         return None
 
-    async def _convert(self, job: _ConversionJob) -> None:
+    async def _convert_job(self, job: _ConversionJob) -> None:
         try:
             async with asyncio.timeout(TIMEOUT):
                 process = self._process or await self._start()
@@ -116,10 +116,10 @@ class ConversionWorker:
                 size = int.from_bytes(await process.stdout.readexactly(_SIZE), "big")
                 data = await process.stdout.readexactly(size)
         except TimeoutError:
-            self._fail(job, ApiStatus(504, "Timeout", f"Timeout: the conversion took more than {TIMEOUT:g} s"))
+            self._fail_job(job, ApiStatus(504, "Timeout", f"Timeout: the conversion took more than {TIMEOUT:g} s"))
             await self._stop()
         except (OSError, asyncio.IncompleteReadError):
-            self._fail(job, ApiStatus(503, "ServiceUnavailable", "the conversion failed: try again", retry_after=1))
+            self._fail_job(job, ApiStatus(503, "ServiceUnavailable", "the conversion failed: try again", retry_after=1))
             await self._stop()
         except BaseException:
             job.result.cancel()
@@ -127,12 +127,12 @@ class ConversionWorker:
         else:
             result, error = pickle.loads(data)
             if error is not None:
-                self._fail(job, error)
+                self._fail_job(job, error)
             elif not job.result.done():
                 job.result.set_result(result)
 
     @staticmethod
-    def _fail(job: _ConversionJob, error: BaseException) -> None:
+    def _fail_job(job: _ConversionJob, error: BaseException) -> None:
         if not job.result.done():
             job.result.set_exception(error)
 

@@ -28,14 +28,14 @@ _NOT_FOR_PODS = 3
 """Reserved addresses of a network: the network address, the node's address, and the broadcast address."""
 
 
-class Addresses(NamedTuple):
+class PodAddresses(NamedTuple):
     """The addresses of a pod and its node."""
 
     host: str
     pod: str
 
 
-def node_index(name: str) -> int:
+def node_address_index(name: str) -> int:
     """An index from 0 to 65535: the number at the end of the name, plus an offset derived from the rest of the name."""
     return _index_of_name(name, SPACE)
 
@@ -49,7 +49,7 @@ def host_ip(name: str, *, local: bool = False) -> str:
     """An address in 172.16.0.0/12, or the first address of the node's pod network if `local`."""
     if local:
         return str(IPv4Network(pod_cidr(name, local=True))[1])
-    return inet_ntoa((int(HOSTS) + 1 + node_index(name)).to_bytes(4, "big"))
+    return inet_ntoa((int(HOSTS) + 1 + node_address_index(name)).to_bytes(4, "big"))
 
 
 def pod_cidr(name: str, pods: int = 0, *, local: bool = False) -> str:
@@ -60,7 +60,7 @@ def pod_cidr(name: str, pods: int = 0, *, local: bool = False) -> str:
         high, low = divmod(_index_of_name(name, LOCAL_SPACE), 256)
         return f"127.{high}.{low}.0/24"
     bits = min(max((pods + _NOT_FOR_PODS - 1).bit_length(), _USUAL_BITS), _MOST_BITS)
-    return f"{FIRST + (node_index(name) << bits) % (1 << _SPACE_BITS)}/{32 - bits}"
+    return f"{FIRST + (node_address_index(name) << bits) % (1 << _SPACE_BITS)}/{32 - bits}"
 
 
 class AddressPool:

@@ -97,7 +97,7 @@ RESOURCES = {PressureKind.MEMORY: "memory", PressureKind.DISK: "ephemeral-storag
 CONDITIONS = {PressureKind.MEMORY: "MemoryPressure", PressureKind.DISK: "DiskPressure", PressureKind.PID: "PIDPressure"}
 
 
-class Consumer(NamedTuple):
+class PodConsumption(NamedTuple):
     """The usage and the request of a pod, for one resource."""
 
     uid: str
@@ -127,13 +127,13 @@ def pod_usage(pod: Pod, kind: PressureKind) -> int:
     return sum(container_usage(pod, container, RESOURCES[kind]) for container in long_running_containers(pod))
 
 
-def build_consumer(pod: Pod, kind: PressureKind) -> Consumer:
+def build_consumer(pod: Pod, kind: PressureKind) -> PodConsumption:
     """The request of the pod. The requests of init containers that have exited are still reserved. More expensive than
     `pod_usage`,
     because requests are looked up by the bytes of the spec.
     """
     requested = dict(pod_requests(pod).amounts).get(RESOURCES[kind], 0)
-    return Consumer(pod.metadata.uid, pod.spec.priority, pod_usage(pod, kind), requested)
+    return PodConsumption(pod.metadata.uid, pod.spec.priority, pod_usage(pod, kind), requested)
 
 
 def available_bytes(uses: Iterable[int], capacity: int, others: int) -> int:
@@ -143,7 +143,7 @@ def available_bytes(uses: Iterable[int], capacity: int, others: int) -> int:
     return max(0, capacity + THRESHOLD - others - sum(uses))
 
 
-def select_pod_to_evict(kind: PressureKind, consumers: Iterable[Consumer]) -> str | None:
+def select_pod_to_evict(kind: PressureKind, consumers: Iterable[PodConsumption]) -> str | None:
     """The uid of the pod to evict next. None: no pod can be evicted."""
     candidates = [item for item in consumers if item.priority < CRITICAL]
     if kind is PressureKind.PID:
@@ -151,7 +151,7 @@ def select_pod_to_evict(kind: PressureKind, consumers: Iterable[Consumer]) -> st
     return min(candidates, key=_eviction_rank).uid if candidates else None
 
 
-def _eviction_rank(each: Consumer) -> tuple[bool, int, int, str]:
+def _eviction_rank(each: PodConsumption) -> tuple[bool, int, int, str]:
     return each.used <= each.requested, each.priority, each.requested - each.used, each.uid
 
 
@@ -224,7 +224,7 @@ class NodesUnderPressure(Protocol):
     """The methods that this module needs of pinnace.kubelet.node.VirtualNodes."""
 
     @property
-    def consuming(self) -> Collection[str]:
+    def nodes_with_declared_usage(self) -> Collection[str]:
         """The nodes with a pod that declares its usage."""
         ...
 
@@ -283,7 +283,7 @@ class EvictionManager:
         """Run until cancelled."""
         while True:
             await self._clock.sleep(MONITORING_INTERVAL)
-            concerned = {*self._shortages, *self._pressure_until, *self._nodes.consuming}
+            concerned = {*self._shortages, *self._pressure_until, *self._nodes.nodes_with_declared_usage}
             changed = [name for name in sorted(concerned) if self._update_pressure(name, evict=True)]
             if changed:
                 self._on_change(changed)

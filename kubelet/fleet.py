@@ -40,9 +40,9 @@ from pinnace.kubelet.eviction import EvictionManager
 from pinnace.kubelet.node import NodeFault, VirtualNodes, node_fault
 from pinnace.kubelet.pod_manager import PodManager, PodWatch
 from pinnace.kubelet.registration import FleetMachine, NodeRegistrar, NodeRegistration
-from pinnace.kubelet.runtime.fake import PodVolumeManager
 from pinnace.kubelet.runtime.interface import Runtime
 from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
+from pinnace.kubelet.runtime.simulated_runtime import PodVolumeManager
 from pinnace.kubelet.service_variables import ServiceVariables
 from pinnace.kubelet.stats import DeclaredUsageMeter, Stats, UsageMeter
 from pinnace.runtime.backoff import Backoff
@@ -89,7 +89,7 @@ class NodeOwnership:
     def __contains__(self, node: str) -> bool:
         return node in self._nodes
 
-    def add(self, nodes: Collection[str]) -> None:
+    def add_foreign_nodes(self, nodes: Collection[str]) -> None:
         self._nodes.update(nodes)
         self._absent.difference_update(nodes)
         self._has_nodes.set()
@@ -166,7 +166,7 @@ class Fleet:
         self._eviction_manager = EvictionManager(self._nodes, self._pods, on_change=self._queue_nodes, clock=clock)
         self.stats = Stats(
             self._nodes,
-            self._pods.what_runs,
+            self._pods.running_pod,
             self._eviction_manager.memory_outside_pods,
             meter or DeclaredUsageMeter(clock),
             clock,
@@ -245,7 +245,7 @@ class Fleet:
 
     def _yield_nodes(self, names: Sequence[str], holder: str) -> None:
         log.warning("%d nodes were taken over by %s", len(names), holder, extra=NodesYielded(holder, len(names)).extra)
-        self._ownership.add(names)
+        self._ownership.add_foreign_nodes(names)
         self._queue_nodes(names)
 
     def _queue_nodes(self, names: Collection[str]) -> None:
@@ -264,8 +264,8 @@ class Fleet:
                 await self._clock.sleep(SESSION_POLL)
                 continue
             try:
-                await self._registration.make_ready(touched, touched & self._running_nodes)
-                await self._registration.create()
+                await self._registration.update_nodes(touched, touched & self._running_nodes)
+                await self._registration.create_due_nodes()
             except ApiError:
                 self._changed_nodes |= touched
                 raise

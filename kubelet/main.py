@@ -23,7 +23,6 @@ from pinnace.kubelet.fleet import Fleet
 from pinnace.kubelet.registration import FleetMachine, KubeletEndpoint
 from pinnace.kubelet.run_log import LoggedRuntime, RunLog
 from pinnace.kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChooser, StreamsByImage, VolumesByImage
-from pinnace.kubelet.runtime.fake import NO_STAGES, FakeRuntime, FakeVolumes, PodVolumeManager, VolumeDelays
 from pinnace.kubelet.runtime.interface import Runtime, Streams
 from pinnace.kubelet.runtime.process.images import ImageTable, load_images
 from pinnace.kubelet.runtime.process.meter import ProcessMeter
@@ -35,6 +34,13 @@ from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
 from pinnace.kubelet.runtime.process.streams import ProcessStreams
 from pinnace.kubelet.runtime.simulated import SimulatedStreams
 from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
+from pinnace.kubelet.runtime.simulated_runtime import (
+    NO_STAGES,
+    PodVolumeManager,
+    SimulatedRuntime,
+    SimulatedVolumes,
+    VolumeDelays,
+)
 from pinnace.kubelet.runtime.stages import SETS, Behaviour, Stages, StagesError
 from pinnace.kubelet.runtime.stages import load_stages as load_stages
 from pinnace.kubelet.server import KubeletServer
@@ -136,7 +142,7 @@ def main(
     prefix = f"{name}-" if node_prefix is None else node_prefix
     check_node_labels(machines)
     numbers = range(first_index, first_index + nodes)
-    own = {f"{prefix}{index}": machines.shapes.of(index) for index in numbers}
+    own = {f"{prefix}{index}": machines.shapes.shape_of_node(index) for index in numbers}
     machine = FleetMachine(machines.options.shape(), runtime, local=runtime == "process", own=own)
     tracer = flags.connect_tracer_option(tracing_endpoint, "kubelet", name)
     simulation = SimulationOptions(
@@ -179,11 +185,11 @@ class SimulationOptions(NamedTuple):
     stages: Stages
     delays: VolumeDelays
 
-    def runtime(self) -> FakeRuntime:
-        return FakeRuntime(self.behaviour, self.stages)
+    def runtime(self) -> SimulatedRuntime:
+        return SimulatedRuntime(self.behaviour, self.stages)
 
-    def volumes(self) -> FakeVolumes:
-        return FakeVolumes(self.delays)
+    def volumes(self) -> SimulatedVolumes:
+        return SimulatedVolumes(self.delays)
 
     def streams(self, find: FindPod) -> SimulatedStreams:
         return SimulatedStreams(find, self.stages)
@@ -306,7 +312,7 @@ def _read_stages(name: str | None) -> Stages:
 
 def _log_runs(made: tuple[Runtime, PodVolumeManager], witness: RunLog) -> tuple[Runtime, PodVolumeManager]:
     runtime, volumes = made
-    witness.begin_life()
+    witness.begin_process()
     return LoggedRuntime(runtime, witness), volumes
 
 

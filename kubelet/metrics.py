@@ -20,7 +20,7 @@ FAILED_WRITES = Counter("pinnace_kubelet_failed_writes", "Writes that the API se
 
 
 @dataclass(slots=True)
-class _Arrival:
+class _PodArrival:
     traceparent: str
     at: float
     """The time at which the pod was received, or, if it runs, the time at which it began to run."""
@@ -34,11 +34,11 @@ class PodStartupTraces:
     def __init__(self, clock: Clock, tracer: Tracer = NO_TRACER) -> None:
         self._tracer = tracer
         self._clock = clock
-        self._open: dict[str, _Arrival] = {}
+        self._open: dict[str, _PodArrival] = {}
 
     def trace_arrival(self, pod: Pod) -> None:
         """A pod that has not been accepted."""
-        if not self._tracer.on:
+        if not self._tracer.is_exporting:
             return
         metadata = pod.metadata
         traceparent = metadata.annotations.get(TRACE_ANNOTATION, "")
@@ -49,7 +49,7 @@ class PodStartupTraces:
                 "k8s.pod.uid": metadata.uid,
                 "k8s.node.name": pod.spec.nodeName,
             }
-            self._open[metadata.uid] = _Arrival(traceparent, self._clock.monotonic(), attributes)
+            self._open[metadata.uid] = _PodArrival(traceparent, self._clock.monotonic(), attributes)
 
     def trace_phase(self, uid: str, phase: PodPhase) -> None:
         """A new state will be reported."""

@@ -28,7 +28,7 @@ from pinnace.api.scalars import to_time
 from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
 from pinnace.fit import AdmissionPredicate, FitRefusal, NodeCapacity, Requests, allocatable_amounts, matches_node
 from pinnace.fit.requests import DEFERRED, INFEASIBLE, PODS
-from pinnace.kubelet.addresses import Addresses, AddressPool, host_ip, pod_cidr
+from pinnace.kubelet.addresses import AddressPool, PodAddresses, host_ip, pod_cidr
 from pinnace.kubelet.eviction import (
     PressureKind,
 )
@@ -48,7 +48,7 @@ class VirtualNode:
         self._local = local
         self._host = host_ip(node.metadata.name, local=local)
         self._room = NodeCapacity(allocatable_amounts(node))
-        self._network = self._network_of(node)
+        self._network = self._pod_network_of(node)
         self._addresses = self._new_address_pool(node)
         self._node = node
         self._taints = evicting_taints(node)
@@ -59,13 +59,13 @@ class VirtualNode:
         self._node = node
         self._taints = evicting_taints(node)
         self._room.allocatable = allocatable_amounts(node)
-        if (network := self._network_of(node)) != self._network:  # the node had no pod capacity when it was added
+        if (network := self._pod_network_of(node)) != self._network:  # the node had no pod capacity when it was added
             self._network = network
             self._addresses = self._new_address_pool(node)
             for _, address in self._pods_by_uid.values():
                 self._addresses.reserve(address)
 
-    def _network_of(self, node: Node) -> str:
+    def _pod_network_of(self, node: Node) -> str:
         """The pod network of the node. podCIDR is immutable in the API."""
         if node.spec.podCIDR and not self._local:
             return node.spec.podCIDR
@@ -88,7 +88,7 @@ class VirtualNode:
         """The uids of the counted pods."""
         return self._pods_by_uid.keys()
 
-    def admit_pod(self, uid: str, template: PodTemplateFacts) -> Addresses | FitRefusal:
+    def admit_pod(self, uid: str, template: PodTemplateFacts) -> PodAddresses | FitRefusal:
         """Count the pod and allocate addresses, or return why it cannot run here. A pod is also rejected if no address is
         free.
         """
@@ -129,7 +129,7 @@ class VirtualNode:
             refusals.append(FitRefusal(predicate=AdmissionPredicate.TAINT_TOLERATION))
         return refusals
 
-    def readmit_pod(self, uid: str, template: PodTemplateFacts, address: str) -> Addresses:
+    def readmit_pod(self, uid: str, template: PodTemplateFacts, address: str) -> PodAddresses:
         """Count a pod that an earlier process admitted, even if it does not fit. The pod keeps its address, if it is free."""
         if address:
             self._addresses.reserve(address)
@@ -139,10 +139,10 @@ class VirtualNode:
         """Empty when there is none left."""
         return self._host if template.host_network else self._addresses.allocate_address()
 
-    def _count_pod(self, uid: str, template: PodTemplateFacts, address: str) -> Addresses:
+    def _count_pod(self, uid: str, template: PodTemplateFacts, address: str) -> PodAddresses:
         self._room.add(template.requests)
         self._pods_by_uid[uid] = template.requests, address
-        return Addresses(self._host, address)
+        return PodAddresses(self._host, address)
 
     def cannot_resize(self, uid: str, wanted: Requests) -> tuple[str, str] | None:
         """The reason and message of PodResizePending for a counted pod, or None if the node has the resources. Only resources
@@ -189,7 +189,7 @@ class VirtualNodes:
         self._booted: set[str] = set()
         self._pressures: dict[str, Sequence[PressureKind]] = {}
         self.frozen: set[str] = set()
-        self.consuming: set[str] = set()
+        self.nodes_with_declared_usage: set[str] = set()
         """Nodes that have or had pods with declared usage."""
 
     def __contains__(self, name: str) -> bool:
@@ -212,7 +212,7 @@ class VirtualNodes:
         node = self._nodes.get(name)
         return node.allocatable if node is not None else {}
 
-    def set(self, node: Node) -> bool:
+    def set_node(self, node: Node) -> bool:
         """Add or update a node. Return whether it has just thawed."""
         name = node.metadata.name
         if (known := self._nodes.get(name)) is not None:
@@ -227,7 +227,7 @@ class VirtualNodes:
         return thawed
 
     def drop_nodes(self, names: Collection[str]) -> None:
-        for known in (self.frozen, self.consuming, self._off, self._booted):
+        for known in (self.frozen, self.nodes_with_declared_usage, self._off, self._booted):
             known.difference_update(names)
         for name in names:
             self._nodes.pop(name, None)
@@ -241,7 +241,7 @@ class VirtualNodes:
         """Freeze these nodes, unless they are powered off. After they thaw, their pods must be set again."""
         self.frozen.update(name for name in names if name in self._nodes)
 
-    def is_silenced(self, pod: Pod) -> bool:
+    def is_on_frozen_node(self, pod: Pod) -> bool:
         """Whether nothing can be written about the pod because its node is frozen."""
         return pod.spec.nodeName in self.frozen
 

@@ -10,7 +10,7 @@ events, so a fleet that starts with thousands of pods keeps sending heartbeats.
 Guarantees:
 * A pod is admitted only if its node has room for it by `pinnace.fit`, next to all that the node runs already. Pods that an
   earlier process had accepted are counted before any new pod is considered, and are never rejected.
-* No pod is rejected because of an outdated view of its node (kubelet.admission).
+* No pod is rejected because of an outdated view of its node (kubelet.pod_admission).
 * A status is written against the resourceVersion that this process knows; the server rejects it if that is outdated. After a
   Conflict the pod is reported again on top of the version that the watch brings.
 * If two processes accept a pod (one has taken the nodes over from the other), the first stored report wins, for the acceptance
@@ -43,7 +43,6 @@ from pinnace.client.client import PodClient
 from pinnace.client.informer import Delta, Informer
 from pinnace.client.workqueue import REJECTED_BASE_BACKOFF, REJECTED_MAX_BACKOFF, DelayingQueue
 from pinnace.kubelet import lifecycle, metrics
-from pinnace.kubelet.admission import PREEMPTED, PREEMPTING, PodAdmission
 from pinnace.kubelet.eviction import declares_usage
 from pinnace.kubelet.lifecycle import (
     PodPhase,
@@ -57,10 +56,11 @@ from pinnace.kubelet.lifecycle import (
 )
 from pinnace.kubelet.metrics import PodStartupTraces
 from pinnace.kubelet.node import VirtualNodes, requested_crashes, status_after_reboot
+from pinnace.kubelet.pod_admission import PREEMPTED, PREEMPTING, PodAdmission
 from pinnace.kubelet.pod_record import PodRecord
-from pinnace.kubelet.runtime.fake import FakeVolumes, PodVolumeManager
 from pinnace.kubelet.runtime.interface import ContainerView, Moment, Runtime, VolumeProgress, read_clocks
 from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
+from pinnace.kubelet.runtime.simulated_runtime import PodVolumeManager, SimulatedVolumes
 from pinnace.kubelet.stats import RunningPod
 from pinnace.kubelet.status import adopt_resize
 from pinnace.kubelet.status_manager import PodWriter, StatusManager
@@ -112,7 +112,7 @@ class PodEventSink(Protocol):
 
 
 class PodManager:
-    """`handle` is the informer's handler. All other work is done in `run`."""
+    """`handle_deltas` is the informer's handler. All other work is done in `run`."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class PodManager:
         self._pods_to_admit: dict[str, Pod] = {}  # new
         self._queue = DelayingQueue(clock)
         self._panic_isolation = PanicIsolation(self._record_event, self._queue, clock)
-        self._volumes = volumes or FakeVolumes()
+        self._volumes = volumes or SimulatedVolumes()
         self._volumes.set_listener(self._handle_volume_progress, self._record_event)
         self._admission = PodAdmission(
             self._nodes,
@@ -146,13 +146,13 @@ class PodManager:
             nodes_known,
             self.active_pods,
             self._preempt_pod,
-            self._can_end,
+            self._can_terminate,
             self._queue.add,
             self._record_event,
         )
         runtime.set_listener(self._queue.add)
         self._status_manager = StatusManager(
-            writer, self._records, self._nodes.is_silenced, self._forget_pod, self._traces, clock
+            writer, self._records, self._nodes.is_on_frozen_node, self._forget_pod, self._traces, clock
         )
 
     def __len__(self) -> int:
@@ -182,7 +182,7 @@ class PodManager:
     def set_node(self, node: Node) -> None:
         """Add or update a node."""
         name = node.metadata.name
-        if self._nodes.set(node):
+        if self._nodes.set_node(node):
             self._thaw_node(name)
         for uid in self._admission.pods_to_recheck(name):
             self._queue.add(uid)
@@ -211,17 +211,17 @@ class PodManager:
         records = [self._records[uid] for uid in self._nodes.counted_pods(node)]
         return [record.pod for record in records if record.want.grace is None and not (record.state and record.state.ending)]
 
-    def what_runs(self, uid: str) -> RunningPod | None:
+    def running_pod(self, uid: str) -> RunningPod | None:
         """The running containers of a pod. None: there are none, or the node is frozen or off."""
         record = self._records.get(uid)
-        if record is None or self._nodes.is_silenced(record.pod) or not (names := record.running):
+        if record is None or self._nodes.is_on_frozen_node(record.pod) or not (names := record.running_containers):
             return None
         return RunningPod(record.pod, names)
 
     def find_pod(self, uid: str) -> PodSnapshot | None:
         """The pod as it is now. None: it is unknown, or its node is frozen or off."""
         record = self._records.get(uid)
-        if record is None or self._nodes.is_silenced(record.pod):
+        if record is None or self._nodes.is_on_frozen_node(record.pod):
             return None
         return PodSnapshot(record.pod, self._runtime.observe_containers(uid, read_clocks(self._clock)), record.addresses)
 
@@ -235,7 +235,7 @@ class PodManager:
             self._record_event(record.pod, "Warning", EVICTED, message)
             self._queue.add(uid)
 
-    def _can_end(self, uid: str) -> bool:
+    def _can_terminate(self, uid: str) -> bool:
         """False if the sync of the pod raises exceptions."""
         return self._records[uid].state is not None
 
@@ -247,7 +247,7 @@ class PodManager:
             self._record_event(record.pod, "Warning", PREEMPTING, PREEMPTED)
             self._queue.add(uid)
 
-    def handle(self, deltas: Sequence[Delta[Pod]]) -> None:
+    def handle_deltas(self, deltas: Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
             try:
                 self._handle_update(delta)
@@ -258,7 +258,7 @@ class PodManager:
         pod = delta.obj
         uid = pod.metadata.uid
         record = self._records.get(uid)
-        if self._nodes.is_silenced(pod):
+        if self._nodes.is_on_frozen_node(pod):
             return
         if delta.kind == DELETED:
             self._forget_pod(uid)
@@ -279,11 +279,11 @@ class PodManager:
         """
         uids = {pod.metadata.uid for pod in pods}
         for uid, pod in self._all_pods():
-            if uid not in uids and not self._nodes.is_silenced(pod):
+            if uid not in uids and not self._nodes.is_on_frozen_node(pod):
                 self._forget_pod(uid)
         self._runtime.retain_pods(set(nodes) - self._nodes.frozen, uids)
         by_age = sorted(pods, key=lambda pod: pod.metadata.creationTimestamp.seconds)
-        self.handle([Delta(ADDED, pod, None) for pod in by_age])
+        self.handle_deltas([Delta(ADDED, pod, None) for pod in by_age])
         self._nodes.mark_pods_set(nodes)
 
     def _all_pods(self) -> list[tuple[str, Pod]]:
@@ -294,7 +294,7 @@ class PodManager:
         before, generation = record.want, record.pod.metadata.generation
         if not record.apply_pod_version(pod):
             return
-        if record.is_anothers:
+        if record.is_run_by_other_process:
             self._forget_pod(uid)
             self._pods_to_adopt[uid] = pod
             self._queue.add(uid)
@@ -329,7 +329,7 @@ class PodManager:
             return
         try:
             if declares_usage(pod):
-                self._nodes.consuming.add(pod.spec.nodeName)
+                self._nodes.nodes_with_declared_usage.add(pod.spec.nodeName)
             for container, attempt, code in requested_crashes(pod):
                 self._runtime.crash_container(uid, container, attempt, code, read_clocks(self._clock))
                 self._queue.add(uid)
@@ -457,7 +457,7 @@ class PodManager:
             if not self._execute_actions(uid, record, step, now):
                 break
         told = before is not None and (state is before or state.reported_fields == before.reported_fields)
-        if not told or [view.past for view in containers] != [view.past for view in record.containers]:
+        if not told or [view.observed_state for view in containers] != [view.observed_state for view in record.containers]:
             self._report_change(uid, record, state, containers)
         record.state, record.containers = state, containers
         self._observe_resize(uid, record)
@@ -522,7 +522,7 @@ class PodManager:
             self._record_event(pod, "Warning", "Failed", f"Containers exited: {codes}")
 
     def _record_event(self, pod: Pod, type_: str, reason: str, message: str) -> None:
-        if not self._nodes.is_silenced(pod):
+        if not self._nodes.is_on_frozen_node(pod):
             self._events.event(pod, type_, reason, message)
 
 
@@ -566,7 +566,7 @@ class PodWatch:
     def _handle_updates(self, deltas: Sequence[Delta[Pod]]) -> None:
         """Events before the initial state are already in the store."""
         if self._synced:
-            self._pods.handle(deltas)
+            self._pods.handle_deltas(deltas)
 
     async def _relist_until_nodes_added(self, informer: Informer[Pod]) -> None:
         while not self._synced:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pinnace.api.core_v1_pb2 import Pod, PodCondition
 from pinnace.api.pods import ended
 from pinnace.fit import Requests
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.lifecycle import DesiredState, PodPhase, PodState, was_accepted
 from pinnace.kubelet.lifecycle.plan import PodTemplateFacts, get_template
 from pinnace.kubelet.runtime.interface import ContainerState, ContainerView
@@ -32,7 +32,7 @@ class PodRecord:
     state: PodState | None = None
     """None: not admitted or adopted yet."""
     containers: Sequence[ContainerView] = ()
-    addresses: Addresses = Addresses("", "")  # noqa: RUF009 (immutable)
+    addresses: PodAddresses = PodAddresses("", "")  # noqa: RUF009 (immutable)
     changes: int = 0
     """The number of changes to report."""
     acknowledged: int = 0
@@ -61,7 +61,7 @@ class PodRecord:
         return self.acknowledged == self.changes
 
     @property
-    def is_anothers(self) -> bool:
+    def is_run_by_other_process(self) -> bool:
         """Whether another process of this fleet accepted the pod before a report of this process was stored, or finished it.
         Then its report wins, so that the pod does not move backwards.
         """
@@ -72,10 +72,10 @@ class PodRecord:
             return True
         if self.acknowledged:
             return False
-        return self._is_behind or status.startTime.seconds != int(self.state.accepted.unix)
+        return self._is_behind_other_process or status.startTime.seconds != int(self.state.accepted.unix)
 
     @property
-    def _is_behind(self) -> bool:
+    def _is_behind_other_process(self) -> bool:
         """Whether another process of this fleet has started a pod that this process has not started. Phases do not move
         backwards.
         """
@@ -87,16 +87,22 @@ class PodRecord:
         informer's latest version is compared; it can arrive before the response to an own write. Pods that had finished when
         they were adopted are not compared, because the stored status is all that is known.
         """
-        if not self.foreign or self.state is None or not self.is_reported or self._is_behind or self.state.over_before:
+        if (
+            not self.foreign
+            or self.state is None
+            or not self.is_reported
+            or self._is_behind_other_process
+            or self.state.ended_before_adoption
+        ):
             return False
         if self.revision != self.pod.metadata.resourceVersion:  # this process has a newer report
             return False
-        ours = self._render(self.state)
+        ours = self._render_report(self.state)
         self.foreign = not statuses_equal(ours.status, self.pod.status)
         return self.foreign
 
     @property
-    def running(self) -> list[str]:
+    def running_containers(self) -> list[str]:
         """The names of its running containers."""
         return [container.name for container in self.containers if container.state is ContainerState.RUNNING]
 
@@ -131,7 +137,7 @@ class PodRecord:
         """The resources that the node counts."""
         if self.resize is None or not self.resize.restarting:
             return self.template.requests
-        return get_template(with_resources(self.pod, self.resize.counted())).requests
+        return get_template(with_resources(self.pod, self.resize.counted_amounts())).requests
 
     def set_resize(self, resize: PendingResize | None) -> None:
         """The pending work of a resize has changed."""
@@ -144,9 +150,9 @@ class PodRecord:
         if self.state is None:
             return None
         self.sent_revision, self.sent_changes = self.revision, self.changes
-        return self._render(self.state)
+        return self._render_report(self.state)
 
-    def _render(self, state: PodState) -> Pod:
+    def _render_report(self, state: PodState) -> Pod:
         report = build_status_update(
             self.pod, self.revision, self.template, state, self.containers, self.addresses, self.resize
         )

@@ -116,7 +116,7 @@ def build_node(name: str, fleet: str, machine: FleetMachine, now: float) -> Node
 def needs_status_update(node: Node, machine: FleetMachine, pressures: Collection[PressureKind] = ()) -> bool:
     """`pressures`: the current pressures of the node."""
     status = node.status
-    ready = conditions.find(status.conditions, "Ready")
+    ready = conditions.find_condition(status.conditions, "Ready")
     if ready is None or (ready.status, ready.reason, ready.message) != READY:
         return True
     if any(_is_pressure_outdated(node, kind, kind in pressures) for kind in PressureKind):
@@ -158,7 +158,7 @@ def changed_condition_reasons(before: Node, after: Node) -> list[str]:
     """The reasons of events for changed conditions, such as NodeReady. Empty for a node that becomes Ready for the first time,
     because thousands of nodes can start together.
     """
-    if conditions.find(before.status.conditions, "Ready") is None:
+    if conditions.find_condition(before.status.conditions, "Ready") is None:
         return []
     known = {condition.type: condition.status for condition in before.status.conditions}
     return [
@@ -208,7 +208,7 @@ def _set_status(node: Node, machine: FleetMachine, now: float) -> None:
             status.allocatable[resource].string = text
         else:
             del status.allocatable[resource]
-    ready = conditions.say(status.conditions, "Ready", *READY, now)
+    ready = conditions.set_condition(status.conditions, "Ready", *READY, now)
     ready.lastHeartbeatTime.CopyFrom(to_time(now))
     del status.addresses[:]
     for kind, address in _node_addresses(node, machine):
@@ -296,13 +296,13 @@ def _kubelet_port(machine: FleetMachine) -> int:
 
 def _is_pressure_outdated(node: Node, kind: PressureKind, holds: bool) -> bool:
     """A pressure condition is reported from the first pressure on, or after it was set to Unknown."""
-    node_condition = conditions.find(node.status.conditions, CONDITIONS[kind])
+    node_condition = conditions.find_condition(node.status.conditions, CONDITIONS[kind])
     return holds if node_condition is None else node_condition.status != str(holds)
 
 
 def _set_pressure_condition(node: Node, kind: PressureKind, holds: bool, now: float) -> None:
     """Reasons and messages are Kubernetes'."""
-    said = conditions.say(node.status.conditions, CONDITIONS[kind], str(holds), *_PRESSURE_WORDS[kind, holds], now)
+    said = conditions.set_condition(node.status.conditions, CONDITIONS[kind], str(holds), *_PRESSURE_WORDS[kind, holds], now)
     said.lastHeartbeatTime.CopyFrom(to_time(now))
 
 
@@ -334,7 +334,7 @@ class NodeRegistrar:
         self._machine = machine
         self._clock = clock
 
-    async def create(self, names: Sequence[str]) -> RejectedNodes:
+    async def create_nodes(self, names: Sequence[str]) -> RejectedNodes:
         """Create nodes of this fleet as Ready, and adopt those that already exist. Return rejections."""
         refused: RejectedNodes = {}
         done = 0
@@ -349,7 +349,7 @@ class NodeRegistrar:
             del refused[name]
         return refused | await _run_concurrently({name: self._adopt_node(name) for name in existing})
 
-    async def make_ready(
+    async def update_nodes(
         self, present: Iterable[Node], pressures: Callable[[str], Collection[PressureKind]] = no_pressure
     ) -> RejectedNodes:
         """Write the status of nodes with a difference, otherwise their spec. A new node takes two passes, because the second
@@ -390,7 +390,7 @@ class NodeRegistrar:
 
 class NodeRegistration:
     """Decides which writes are due. `own`: names of the nodes that the fleet creates. `there`: the existing nodes of the fleet.
-    `on_due(nodes)`: these nodes must be reconciled, or `create` has work.
+    `on_due(nodes)`: these nodes must be reconciled, or `create_due_nodes` has work.
     """
 
     def __init__(
@@ -416,7 +416,7 @@ class NodeRegistration:
 
     @property
     def pending(self) -> bool:
-        """Whether `create` has work."""
+        """Whether `create_due_nodes` has work."""
         return bool(self._nodes_to_create)
 
     @property
@@ -425,20 +425,20 @@ class NodeRegistration:
         refused = self._rejected.describe_errors()
         return f"the API server rejects nodes: {refused}" if refused else None
 
-    async def make_ready(self, touched: Set[str], played: Set[str]) -> None:
+    async def update_nodes(self, touched: Set[str], played: Set[str]) -> None:
         """`touched`: changed nodes; `played`: those that exist and belong to the fleet. Raises Unavailable."""
         self._uncreated = {
             name for name in self._uncreated if name not in self._existing_nodes
         }  # another client has created them
         tried = touched - self._uncreated
         nodes = [self._existing_nodes[name] for name in sorted(played)]
-        self._record_results(tried, await self._registrar.make_ready(nodes, self._pressures))
+        self._record_results(tried, await self._registrar.update_nodes(nodes, self._pressures))
 
-    async def create(self) -> None:
+    async def create_due_nodes(self) -> None:
         """Create own nodes that are due and do not exist. Raises Unavailable."""
         due = [name for name in self._own_nodes if name in self._nodes_to_create] if self._nodes_to_create else []
         missing = [name for name in due if name not in self._existing_nodes]
-        refused = await self._registrar.create(missing)
+        refused = await self._registrar.create_nodes(missing)
         self._nodes_to_create.difference_update(due)
         self._uncreated = self._uncreated.difference(missing) | refused.keys()
         self._record_results(missing, refused)

@@ -17,7 +17,7 @@ from typing import Literal, Self
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.history.records import ContainerRun, encode_record
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.runtime.interface import ContainerCall, ContainerView, Moment, Runtime
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -38,9 +38,9 @@ class RunLog:
         self._process = ""
         self._lines: list[str] = []
         self._beating: asyncio.TimerHandle | None = None
-        self.begin_life()
+        self.begin_process()
 
-    def begin_life(self) -> None:
+    def begin_process(self) -> None:
         """Later records use another process name."""
         self._process = f"{self._name}@{self._clock.monotonic():.3f}"
 
@@ -94,7 +94,7 @@ class LoggedRuntime:
     def set_listener(self, notify: Callable[[str], None]) -> None:
         self._runtime.set_listener(notify)
 
-    def prepare_pod(self, pod: Pod, addresses: Addresses) -> str | None:
+    def prepare_pod(self, pod: Pod, addresses: PodAddresses) -> str | None:
         remark = self._runtime.prepare_pod(pod, addresses)
         self._pods[pod.metadata.uid] = _Pod(pod)
         return remark

@@ -101,7 +101,7 @@ class KubeletServer:
                         f"/{SERVICE}/Attach": self._build_handler(self._attach, AttachRequest),
                         f"/{SERVICE}/PortForward": self._build_handler(self._port_forward, PortForwardRequest),
                     },
-                    self._admit,
+                    self._require_api_server,
                 ),
             )
         )
@@ -118,7 +118,7 @@ class KubeletServer:
         """
 
         async def call(requests: AsyncIterator[bytes], context: "grpc.aio.ServicerContext") -> AsyncGenerator[bytes, None]:
-            await self._admit(context)
+            await self._require_api_server(context)
             try:
                 async with aclosing(serve(_parse_requests(requests, message))) as responses:
                     async for response in responses:
@@ -157,7 +157,7 @@ class KubeletServer:
             async for response in responses:
                 yield response
 
-    async def _admit(self, context: "grpc.aio.ServicerContext") -> None:
+    async def _require_api_server(self, context: "grpc.aio.ServicerContext") -> None:
         """Accept only API servers. TLS has verified the certificate. Refusals of other clients are delayed."""
         if self._tls is None:
             return

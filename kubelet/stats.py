@@ -96,7 +96,7 @@ class Stats:
         now, response = self._clock.time(), StatsResponse()
         for name, tenants in of_nodes.items():
             used = _sum_usages(item for uid in tenants if uid in measured for item in measured[uid].values())
-            _fill(response.nodes.add(), name, used._replace(memory=used.memory + self._beside(name)), now)
+            _fill_node_metrics(response.nodes.add(), name, used._replace(memory=used.memory + self._beside(name)), now)
         for uid in wanted:
             if containers := measured.get(uid):
                 _fill_pod(response.pods.add(), uid, containers, now)
@@ -111,17 +111,17 @@ def _sum_usages(usages: Iterable[ResourceUsage]) -> ResourceUsage:
     return ResourceUsage(cpu, memory, window)
 
 
-def _fill(metrics: NodeMetrics, node: str, used: ResourceUsage, now: float) -> None:
+def _fill_node_metrics(metrics: NodeMetrics, node: str, used: ResourceUsage, now: float) -> None:
     metrics.metadata.name = node
     _set_time(metrics, used.window, now)
-    _write(metrics.usage, used)
+    _write_amounts(metrics.usage, used)
 
 
 def _fill_pod(metrics: PodMetrics, uid: str, containers: Mapping[str, ResourceUsage], now: float) -> None:
     metrics.metadata.uid = uid
     _set_time(metrics, max(container.window for container in containers.values()), now)
     for name, used in containers.items():
-        _write(metrics.containers.add(name=name).usage, used)
+        _write_amounts(metrics.containers.add(name=name).usage, used)
 
 
 def _set_time(metrics: NodeMetrics | PodMetrics, window: float, now: float) -> None:
@@ -129,7 +129,7 @@ def _set_time(metrics: NodeMetrics | PodMetrics, window: float, now: float) -> N
     metrics.window.FromNanoseconds(round(window * 1e9))
 
 
-def _write(quantities: Any, used: ResourceUsage) -> None:
+def _write_amounts(quantities: Any, used: ResourceUsage) -> None:
     """Add the amounts to a map of Quantity by resource."""
     milli, rest = divmod(used.cpu, _MILLI)
     quantities["cpu"].string = f"{used.cpu}n" if rest else format_amount("cpu", milli)

@@ -36,7 +36,7 @@ from pinnace.fit.requests import (
     max_requirements,
     resizable_containers,
 )
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.lifecycle import (
     ContainerPlan,
     ContainerRecord,
@@ -109,7 +109,7 @@ class PendingResize(NamedTuple):
             return self
         return self._replace(restarting=restarting) if restarting or self.reason else None
 
-    def counted(self) -> Resources:
+    def counted_amounts(self) -> Resources:
         """The larger of the allocated and the actual amounts."""
         old = {name: max_requirements(self.allocated[name], each.resources) for name, each in self.restarting.items()}
         return {**self.allocated, **old}
@@ -162,10 +162,10 @@ def adopt_resize(pod: Pod) -> PendingResize | None:
             allocated[container.name] = ResourceRequirements(requests=status.allocatedResources, limits=status.resources.limits)
         if status is not None and status.HasField("resources") and status.resources.requests != status.allocatedResources:
             restarting[container.name] = RestartingContainer(status.restartCount, status.resources)
-    pending = conditions.find(pod.status.conditions, RESIZE_PENDING)
+    pending = conditions.find_condition(pod.status.conditions, RESIZE_PENDING)
     if pending is None and not restarting and allocated == resources_of(pod.spec):
         return None  # another part of the spec has changed
-    progress = conditions.find(pod.status.conditions, RESIZE_IN_PROGRESS)
+    progress = conditions.find_condition(pod.status.conditions, RESIZE_IN_PROGRESS)
     return PendingResize(
         allocated,
         pending.reason if pending is not None else "",
@@ -202,12 +202,12 @@ class ContainerStatusInput(NamedTuple):
     ready: bool
 
     @property
-    def matters(self) -> bool:
+    def counts_for_readiness(self) -> bool:
         """Whether the readiness of the pod depends on it."""
         return not self.init or self.plan.sidecar
 
     @property
-    def holds_up(self) -> bool:
+    def blocks_init_containers(self) -> bool:
         """Whether other init containers wait for this one."""
         return self.init and not (self.started if self.plan.sidecar else self.ready)
 
@@ -342,7 +342,7 @@ def build_status_update(
     template: PodTemplateFacts,
     state: PodState,
     containers: Sequence[ContainerView],
-    addresses: Addresses,
+    addresses: PodAddresses,
     resize: PendingResize | None = None,
 ) -> Pod:
     """The pod for UpdateStatus: its identity, the expected resourceVersion, and the new status."""
@@ -369,7 +369,9 @@ def build_status_update(
     _clear_owned_fields(status, state.accepted)
     if state.phase.final and state.ending is not None and state.ending.disrupts:
         message, since = state.ending.message, state.ending.since.unix
-        disrupted = conditions.say(status.conditions, DISRUPTION_TARGET, "True", "TerminationByKubelet", message, since)
+        disrupted = conditions.set_condition(
+            status.conditions, DISRUPTION_TARGET, "True", "TerminationByKubelet", message, since
+        )
         disrupted.observedGeneration = generation
     if state.ready.holds and (running := encode_plain_pod(template.plan, state, containers)) is not None:
         status.MergeFromString(
@@ -463,7 +465,9 @@ def _initialized_condition(state: PodState, shown: Sequence[ContainerStatusInput
         reason = "PodCompleted"
     elif not holds:
         reason = "ContainersNotInitialized"
-        message = f"containers with incomplete status: [{' '.join(item.plan.name for item in shown if item.holds_up)}]"
+        message = (
+            f"containers with incomplete status: [{' '.join(item.plan.name for item in shown if item.blocks_init_containers)}]"
+        )
     return _encode_condition("Initialized", holds, int(since.unix), reason, message, generation)
 
 
@@ -473,7 +477,7 @@ def _ready_condition(kind: str, state: PodState, shown: Sequence[ContainerStatus
     if state.phase.final:
         reason = "PodCompleted" if state.phase is PodPhase.SUCCEEDED else "PodFailed"
     elif not state.containers_ready.holds:
-        unready = " ".join(item.plan.name for item in shown if item.matters and not item.ready)
+        unready = " ".join(item.plan.name for item in shown if item.counts_for_readiness and not item.ready)
         reason, message = "ContainersNotReady", f"containers with unready status: [{unready}]"
     elif not holds:
         reason, message = "ReadinessGatesNotReady", state.gated

@@ -177,7 +177,7 @@ class _TcpConnections:
         self._all[connection] = None
         self._clients.setdefault(connection.client, OrderedDict())[connection] = None
 
-    def note_query(self, connection: "_TcpConnection") -> None:
+    def record_query(self, connection: "_TcpConnection") -> None:
         """Note a query."""
         if connection in self._all:
             self._all.move_to_end(connection)
@@ -260,7 +260,7 @@ class _TcpConnection(asyncio.Protocol):
         answer = answer_query(self._resolver, message, limit=False)
         self._left -= 1
         if answer is not None:
-            self._connections.note_query(self)
+            self._connections.record_query(self)
             self._restart_timer()
             self._transport.write(len(answer).to_bytes(_LENGTH, "big") + answer)
         if answer is None or not self._left or size > DNS_MAX_QUERY:

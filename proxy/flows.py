@@ -87,7 +87,7 @@ class FlowTable:
         for group in self._groups_of(flow):
             self._groups.setdefault(group, OrderedDict())[flow] = None
 
-    def note_datagram(self, flow: UdpFlow, now: float) -> None:
+    def record_datagram(self, flow: UdpFlow, now: float) -> None:
         """Note a datagram of the flow."""
         flow.used = now
         self._all.move_to_end(flow)

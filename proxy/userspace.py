@@ -75,7 +75,7 @@ class EndpointBalancer:
                 result.insert(0, endpoint)
         return result
 
-    def note_connection(self, client: str, endpoint: Endpoint) -> None:
+    def record_connection(self, client: str, endpoint: Endpoint) -> None:
         if self.rule.affinity is None:
             return
         self._affinities.pop(client, None)
@@ -255,7 +255,7 @@ class UserspaceBackend:
         self.warn_rarely("limit", f"{limit} connections are open: closing new ones; raise the limit of open files (ulimit -n)")
         return False
 
-    def change_connecting(self, change: int) -> None:
+    def adjust_connecting_count(self, change: int) -> None:
         self._connecting += change
         self.flows.make_room()
         self._update_connection_count()
@@ -389,7 +389,7 @@ class _ConnectionAttempt:
         self._server: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._now: Endpoint | None = None
-        proxy.change_connecting(1)
+        proxy.adjust_connecting_count(1)
 
     def try_next_endpoint(self) -> None:
         for endpoint in self._left:
@@ -402,11 +402,11 @@ class _ConnectionAttempt:
             if code == 0:
                 return self._hand_over_connection()
             if code == errno.EINPROGRESS and self._server is not None:
-                self._timer = self._loop.call_later(CONNECT_TIMEOUT, self._failed, "no answer")
+                self._timer = self._loop.call_later(CONNECT_TIMEOUT, self._handle_connect_failure, "no answer")
                 self._loop.add_writer(self._server, self._finish_connect)
                 return None
             self._discard(errno.errorcode.get(code, str(code)))
-        self._proxy.change_connecting(-1)
+        self._proxy.adjust_connecting_count(-1)
         metrics.FAILED.inc()
         reset_socket(self._client)
         return None
@@ -415,7 +415,7 @@ class _ConnectionAttempt:
         assert self._server is not None
         code = self._server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            self._failed(errno.errorcode.get(code, str(code)))
+            self._handle_connect_failure(errno.errorcode.get(code, str(code)))
         else:
             self._loop.remove_writer(self._server)
             self._hand_over_connection()
@@ -424,11 +424,11 @@ class _ConnectionAttempt:
         assert self._server is not None and self._now is not None
         if self._timer is not None:
             self._timer.cancel()
-        self._balancer.note_connection(self._address, self._now)
+        self._balancer.record_connection(self._address, self._now)
         self._proxy.start_forwarding(self._client, self._server)
-        self._proxy.change_connecting(-1)
+        self._proxy.adjust_connecting_count(-1)
 
-    def _failed(self, why: str) -> None:
+    def _handle_connect_failure(self, why: str) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
@@ -493,7 +493,7 @@ class _UdpListener:
                 flow = self._flows.get(self, client) or self._open_flow(client)
                 if flow is None:
                     break
-                self._flows.note_datagram(flow, self._loop.time())
+                self._flows.record_datagram(flow, self._loop.time())
                 try:
                     flow.socket.send(data)
                     break
@@ -514,7 +514,7 @@ class _UdpListener:
                 )
                 continue
             self._flows.add(flow)
-            self.balancer.note_connection(client[0], endpoint)
+            self.balancer.record_connection(client[0], endpoint)
             self._loop.add_reader(flow.socket, self._receive_from_endpoint, flow)
             return flow
         return None
@@ -531,6 +531,6 @@ class _UdpListener:
             except OSError:  # the endpoint refuses datagrams
                 self._flows.end_flow(flow)
                 return
-            self._flows.note_datagram(flow, self._loop.time())
+            self._flows.record_datagram(flow, self._loop.time())
             with suppress(OSError):  # the client is gone, or the buffer is full
                 self._socket.sendto(data, flow.client)

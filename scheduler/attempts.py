@@ -89,13 +89,13 @@ def _was_short(term: Term, now: float) -> bool:
 
 def has_attempt_mark(pod: Pod) -> bool:
     """Return True if the pod has an attempt without a recorded end."""
-    mark = conditions.find(pod.status.conditions, MARK)
+    mark = conditions.find_condition(pod.status.conditions, MARK)
     return mark is not None and mark.status == "Unknown"
 
 
 def remaining_delay(pod: Pod, now: float) -> float:
     """Return the remaining delay of the pod, in seconds. `now` is Unix time."""
-    mark = conditions.find(pod.status.conditions, MARK)
+    mark = conditions.find_condition(pod.status.conditions, MARK)
     if mark is None or mark.status != "Unknown":
         return 0.0
     first, last = to_seconds(mark.lastTransitionTime), to_seconds(mark.lastProbeTime)
@@ -107,11 +107,11 @@ def with_attempt_mark(pod: Pod, now: float) -> Pod:
     """Return the pod's status with the mark of an attempt that begins at `now`, in Unix time."""
     changed = status_of(pod)
     message = "a scheduling attempt has begun; if it does not complete, the pod is retried later"
-    mark = conditions.say(changed.status.conditions, MARK, "Unknown", "AttemptBegun", message, now)
+    mark = conditions.set_condition(changed.status.conditions, MARK, "Unknown", "AttemptBegun", message, now)
     mark.lastProbeTime.CopyFrom(to_time(now))
     return changed
 
 
 def record_attempt_end(changed: Pod, now: float) -> None:
     """Record the end of the attempt in the mark."""
-    conditions.say(changed.status.conditions, MARK, "False", "AttemptEnded", "", now)
+    conditions.set_condition(changed.status.conditions, MARK, "False", "AttemptEnded", "", now)

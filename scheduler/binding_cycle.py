@@ -41,7 +41,7 @@ from pinnace.scheduler import metrics
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.framework.plugin_errors import PluginErrorLog
 from pinnace.scheduler.framework.profile import WaitingPods
-from pinnace.scheduler.framework.results import Overdue, PluginError, PluginRejection
+from pinnace.scheduler.framework.results import PluginError, PluginRejection, PluginTimeout
 from pinnace.scheduler.framework.runtime import BindingCycle
 from pinnace.scheduler.scheduling_cycle import BindingObserver, Decision
 
@@ -440,7 +440,7 @@ class BindingCycles:
             abandoned = PluginAbandoned(*cycle.asked, cycle.pod.key).extra
             message = 'plugin "%s" in %s ignores its cancellation and is abandoned: pod %s'
             log.error(message, *cycle.asked, cycle.pod.key, extra=abandoned)
-            self._end_decision(task, Overdue(f"it ignored its cancellation for {GRACE:g} s"))
+            self._end_decision(task, PluginTimeout(f"it ignored its cancellation for {GRACE:g} s"))
             self._work.set()
 
     def _handle_settled_pods(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from pinnace.api.quantity import format_amount
-from pinnace.api.records import Assumed, Bounded, CacheDump, InPermit, NodeRoom, Queued, QueueDump, to_json
+from pinnace.api.records import Assumed, BoundedList, CacheDump, InPermit, NodeRoom, Queued, QueueDump, to_json
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import StateDumped
 from pinnace.scheduler.cache.cache import Cache
@@ -70,7 +70,7 @@ class Debugger:
         return CacheDump(
             self._name,
             self._leading(),
-            nodes=Bounded(len(names), [self._format_free(name) for name in names[:MOST]]),
+            nodes=BoundedList(len(names), [self._format_free(name) for name in names[:MOST]]),
             pods=len(self._cache),
             assumed=_truncate([Assumed(info.key, self._cache.node_of(info.uid) or "") for info in self._cache.assumed_pods()]),
             differences=_truncate(list(self._find_differences())),
@@ -133,5 +133,5 @@ class Debugger:
                     yield f"node {name}: the table has {free} of {resource} free, but the pods leave {right}"
 
 
-def _truncate(things: Sequence[T]) -> Bounded[T]:
-    return Bounded(len(things), things[:MOST])
+def _truncate(things: Sequence[T]) -> BoundedList[T]:
+    return BoundedList(len(things), things[:MOST])

@@ -137,14 +137,14 @@ class StatusReporter:
         pod = self._pods.get(key)
         if pod is None or pod.metadata.uid != wanted.uid or pod.spec.nodeName:
             return None
-        old = conditions.find(pod.status.conditions, "PodScheduled")
+        old = conditions.find_condition(pod.status.conditions, "PodScheduled")
         told = old is not None and (old.status, old.reason, old.message) == ("False", wanted.reason, wanted.message)
         if told and pod.status.nominatedNodeName == wanted.nominated and not has_attempt_mark(pod):
             return None
         changed = status_of(pod)
         changed.status.nominatedNodeName = wanted.nominated
         said = changed.status.conditions
-        scheduled = conditions.say(said, "PodScheduled", "False", wanted.reason, wanted.message, self._clock.time())
+        scheduled = conditions.set_condition(said, "PodScheduled", "False", wanted.reason, wanted.message, self._clock.time())
         scheduled.observedGeneration = pod.metadata.generation
         if has_attempt_mark(pod):
             record_attempt_end(changed, self._clock.time())
@@ -186,7 +186,7 @@ class PodTraces:
 
     def record_attempt(self, queued: QueuedPod, began: float, result: str, node: str = "") -> None:
         """Record the spans of an attempt that ends now."""
-        if not self._tracer.on or not (parent := _parent_span(queued.info)):
+        if not self._tracer.is_exporting or not (parent := _parent_span(queued.info)):
             return
         now, attempt = self._clock.monotonic(), queued.attempts
         self._tracer.record("scheduler.queue", parent, queued.since, began, attempt=attempt)

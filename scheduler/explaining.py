@@ -26,7 +26,7 @@ from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.pods import ENDED
-from pinnace.api.records import Answer, Explanation, Trouble, Unexplained, deciding_election, no_profile, to_json
+from pinnace.api.records import Answer, Explanation, PreemptionProblem, Unexplained, deciding_election, no_profile, to_json
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, Resource, T, store_key
 from pinnace.api.status import encode
 from pinnace.api.wellknown import SCHEDULER_ELECTION
@@ -219,14 +219,14 @@ def main(
             said = Answer(asyncio.run(_explain_from_server(namespace, name, node, servers, given, own, timeout, acting_as)))
     except ApiError as error:
         said = _unexplained_answer(
-            error.message, Trouble.REFUSED, b64encode(encode(error.refusal).SerializeToString()).decode()
+            error.message, PreemptionProblem.REFUSED, b64encode(encode(error.refusal).SerializeToString()).decode()
         )
     except TimeoutError:  # a subclass of OSError, so it is handled first
-        said = _unexplained_answer(f"the API servers did not respond within {timeout:g} s", Trouble.TOO_SLOW)
+        said = _unexplained_answer(f"the API servers did not respond within {timeout:g} s", PreemptionProblem.TOO_SLOW)
     except KeyError:
-        said = _unexplained_answer(f"pod {namespace}/{name} is not in the file of objects", Trouble.USAGE)
+        said = _unexplained_answer(f"pod {namespace}/{name} is not in the file of objects", PreemptionProblem.USAGE)
     except (ConfigurationError, ConfigError, OSError) as error:
-        said = _unexplained_answer(f"{config}: {error}" if config else str(error), Trouble.USAGE)
+        said = _unexplained_answer(f"{config}: {error}" if config else str(error), PreemptionProblem.USAGE)
     json.dump(to_json(said), sys.stdout)
     gc.freeze()  # as in pinnace.cli.command: skips the garbage collection of imported modules at exit
 
@@ -237,7 +237,7 @@ def _impersonating_config(server: str | None, tls: tuple[str, str, str] | None) 
     return ClientConfig(parse_endpoints(server or ""), tls=authority)
 
 
-def _unexplained_answer(error: str, kind: Trouble, status: str = "") -> Answer:
+def _unexplained_answer(error: str, kind: PreemptionProblem, status: str = "") -> Answer:
     return Answer(unexplained=Unexplained(error, kind, status))
 
 

@@ -685,6 +685,6 @@ class PreemptionHandle:
             current is not None
             and current.metadata.uid == pod.uid
             and current.metadata.HasField("deletionTimestamp")
-            and (why := conditions.find(current.status.conditions, DISRUPTION_TARGET)) is not None
+            and (why := conditions.find_condition(current.status.conditions, DISRUPTION_TARGET)) is not None
             and why.reason == REASON
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Protocol
 
-from pinnace.api.records import Place
+from pinnace.api.records import QueuePlace
 from pinnace.runtime.backoff import exponential_delay
 from pinnace.scheduler.cache.cache import ANY, Change, ClusterEvent
 from pinnace.scheduler.cache.pod_info import PodInfo
@@ -88,7 +88,7 @@ class QueuedPod:
         """Attempts that failed with an error since the last unschedulable attempt."""
         self.since = now
         """The time of arrival or of the last failed attempt."""
-        self.place = Place.ACTIVE
+        self.place = QueuePlace.ACTIVE
         self.refused_by: frozenset[str] = frozenset()
         self.awaits = Change.NONE
         """Kinds of events that may help, while the pod is unschedulable or gated."""
@@ -146,7 +146,7 @@ class SchedulingQueue:
     def list_pods(self, now: float) -> Iterator[tuple[QueuedPod, float]]:
         """Yield all pods with the remaining seconds of their backoff, or 0.0."""
         for queued in self._pods.values():
-            yield queued, self._backoff_end(queued) - now if queued.place is Place.BACKOFF else 0.0
+            yield queued, self._backoff_end(queued) - now if queued.place is QueuePlace.BACKOFF else 0.0
 
     def add_pod(self, info: PodInfo, now: float, wait: float = 0.0) -> None:
         """Add or update a pending pod. `wait` is the delay of its first attempt, in seconds."""
@@ -161,12 +161,12 @@ class SchedulingQueue:
             return
         old, queued.info = queued.info, info
         queued.not_before = now + wait if wait else 0.0
-        if wait and queued.place is Place.ACTIVE:
+        if wait and queued.place is QueuePlace.ACTIVE:
             self._move_to_backoff(queued, now)
             return
-        if queued.place is Place.GATED:
+        if queued.place is QueuePlace.GATED:
             self._recheck_gate(queued)
-        elif queued.place is Place.UNSCHEDULABLE and _has_changed(old, info):
+        elif queued.place is QueuePlace.UNSCHEDULABLE and _has_changed(old, info):
             self._leave_group(queued, old)
             gate = self._policy.find_gate(info)
             if gate is None:
@@ -179,9 +179,9 @@ class SchedulingQueue:
         queued = self._pods.pop(uid, None)
         if queued is None:
             return None
-        if queued.place is Place.UNSCHEDULABLE:
+        if queued.place is QueuePlace.UNSCHEDULABLE:
             self._leave_group(queued, queued.info)
-        elif queued.place is Place.GATED:
+        elif queued.place is QueuePlace.GATED:
             self.gates.discard_pod(uid, queued.awaits)
         else:
             self._stale += 1
@@ -203,7 +203,7 @@ class SchedulingQueue:
     def hold_pod(self, queued: QueuedPod) -> None:
         """Keep a popped pod in the queue during a slow decision, until `release_held_pod`. It cannot be popped in the
         meantime."""
-        queued.held, queued.place = queued.held or (self._events, queued.info), Place.IN_FLIGHT
+        queued.held, queued.place = queued.held or (self._events, queued.info), QueuePlace.IN_FLIGHT
         self._pods[queued.info.uid] = queued
 
     def release_held_pod(self, queued: QueuedPod) -> bool:
@@ -232,7 +232,7 @@ class SchedulingQueue:
             self._pods[uid] = queued
             self._activate_after_backoff(queued, now)
             return
-        queued.place = Place.UNSCHEDULABLE
+        queued.place = QueuePlace.UNSCHEDULABLE
         self._pods[uid] = self._unschedulable[uid] = queued
         queued.awaits = self._policy.awaited_changes(refused_by, queued.info)
         groups = self._groups.setdefault(queued.awaits, {})
@@ -269,7 +269,7 @@ class SchedulingQueue:
     def recheck_gated_pod(self) -> bool:
         """Check one gated pod that its plugins may release now. Return False if there is none."""
         while (uid := self.gates.next_to_recheck()) is not None:
-            if (queued := self._pods.get(uid)) is not None and queued.place is Place.GATED:
+            if (queued := self._pods.get(uid)) is not None and queued.place is QueuePlace.GATED:
                 self._recheck_gate(queued)
                 return True
         return False
@@ -278,9 +278,9 @@ class SchedulingQueue:
         """Requeue this pod: an unschedulable pod waits only for its backoff, and a gated pod is checked again."""
         self._events += 1
         queued = self._pods.get(uid)
-        if queued is not None and queued.place is Place.UNSCHEDULABLE:
+        if queued is not None and queued.place is QueuePlace.UNSCHEDULABLE:
             self._release_unschedulable([queued], now)
-        elif queued is not None and queued.place is Place.GATED:
+        elif queued is not None and queued.place is QueuePlace.GATED:
             self._recheck_gate(queued)
 
     def _event_helps(self, queued: QueuedPod, event: ClusterEvent, nodes: NodeTable) -> bool:
@@ -308,7 +308,7 @@ class SchedulingQueue:
 
     def _activate_unless_gated(self, queued: QueuedPod) -> None:
         """Activate the pod unless a plugin gates it. The gate may have changed since the pod arrived."""
-        queued.place = Place.ACTIVE  # set first, because the plugin may activate this pod
+        queued.place = QueuePlace.ACTIVE  # set first, because the plugin may activate this pod
         gate = self._policy.find_gate(queued.info)
         if gate is not None:
             self._add_to_gated(queued, gate)
@@ -317,7 +317,7 @@ class SchedulingQueue:
         heapq.heappush(self._active, (key, next(self._sequence), queued))
 
     def _add_to_gated(self, queued: QueuedPod, gate: Gate) -> None:
-        queued.place, queued.refused_by, queued.awaits = Place.GATED, frozenset([gate.plugin]), gate.awaits
+        queued.place, queued.refused_by, queued.awaits = QueuePlace.GATED, frozenset([gate.plugin]), gate.awaits
         self.gates.add_pod(queued.info.uid, gate.awaits)
 
     def _recheck_gate(self, queued: QueuedPod) -> None:
@@ -339,7 +339,7 @@ class SchedulingQueue:
         if ready <= now:
             self._activate_unless_gated(queued)
         else:
-            queued.place = Place.BACKOFF
+            queued.place = QueuePlace.BACKOFF
             heapq.heappush(self._backoff, (ready, next(self._sequence), queued))
 
     def _move_to_backoff(self, queued: QueuedPod, now: float) -> None:
@@ -376,7 +376,7 @@ class SchedulingQueue:
 
     def _release_unschedulable(self, waiting: Iterable[QueuedPod], now: float) -> None:
         for queued in waiting:
-            if queued.place is Place.UNSCHEDULABLE:  # a plugin may have released it during an earlier call
+            if queued.place is QueuePlace.UNSCHEDULABLE:  # a plugin may have released it during an earlier call
                 self._leave_group(queued, queued.info)
                 self._activate_after_backoff(queued, now)
 
@@ -386,7 +386,7 @@ class SchedulingQueue:
 
     def _leave_group(self, queued: QueuedPod, info: PodInfo) -> None:
         """Remove an unschedulable pod from its group. `info` is the version with which it joined."""
-        queued.place = Place.ACTIVE  # the caller may change it
+        queued.place = QueuePlace.ACTIVE  # the caller may change it
         del self._unschedulable[info.uid]
         key = (queued.refused_by, info.template)
         groups = self._groups[queued.awaits]

@@ -125,7 +125,7 @@ def schedule_pod(pod: PodInfo, selector: NodeSelector) -> CycleResult | Preempti
     state: CycleState = {}
     nodes = cache.nodes
     try:
-        costly = framework.too_costly(pod, nodes)
+        costly = framework.reject_too_costly(pod, nodes)
         if costly is not None:
             return Unschedulable(costly.plugins, costly.message)
         row = selector.select_node(pod, state)
@@ -265,7 +265,7 @@ class ExtenderScheduling:
     def _list_feasible_nodes(self, pod: PodInfo, framework: Framework) -> list[Node]:
         """Return the nodes that pass the filters, or an empty list if the decision exceeds the cost limit."""
         nodes = self._cache.nodes
-        if framework.too_costly(pod, nodes) is not None:
+        if framework.reject_too_costly(pod, nodes) is not None:
             return []
         feasible = framework.run_filters({}, pod, nodes.subtract_reserved(pod.priority, pod.uid)).feasible
         return [nodes.raw[row] for row in np.flatnonzero(feasible).tolist()]

@@ -80,7 +80,7 @@ class _LateInformers(Informers):
         self._cluster = cluster
         self._pending: list[tuple[Resource[Any], Delta[Any]]] = []
 
-    def _of(self, resource: Resource[Any]) -> Any:
+    def _informer_of(self, resource: Resource[Any]) -> Any:
         if resource not in self._informers:
             informer: Any = _StaticInformer()
             informer.store.update(self._cluster.stores.get(resource, {}))
@@ -93,7 +93,7 @@ class _LateInformers(Informers):
     def deliver_all(self) -> None:
         pending, self._pending = self._pending, []
         for resource, delta in pending:
-            informer: Any = self._of(resource)
+            informer: Any = self._informer_of(resource)
             informer.deliver([delta])
 
     async def wait_for(self, revision: int, timeout: float, among: Iterable[Resource[Any]] = ()) -> None:

@@ -19,7 +19,7 @@ from pinnace.apiserver.storage.interface import Guard
 _ROWS = (*ALL, CUSTOM_OBJECTS)
 
 
-def _row_of(resource: Resource[Any]) -> Resource[Any]:
+def _plugin_resource(resource: Resource[Any]) -> Resource[Any]:
     """Return the resource that plugins name: CUSTOM_OBJECTS for all custom resources."""
     return CUSTOM_OBJECTS if isinstance(resource, CustomResource) else resource
 
@@ -89,7 +89,7 @@ class AdmissionChain:
 
     def admit(self, request: WriteRequest, resource: Resource[Any], obj: Object) -> None:
         """Set the defaults of a new object. Raises Rejected."""
-        for plugin in self._mutating[_row_of(resource)]:
+        for plugin in self._mutating[_plugin_resource(resource)]:
             plugin.admit(request, obj)
 
     def validate(
@@ -101,9 +101,9 @@ class AdmissionChain:
         old: Object | None,
     ) -> None:
         """Raise Rejected if the write is not allowed."""
-        for plugin in self._validating[operation, _row_of(resource)]:
+        for plugin in self._validating[operation, _plugin_resource(resource)]:
             plugin.validate(request, operation, obj, old)
 
     def guards(self, resource: Resource[Any], obj: Object) -> tuple[Guard, ...]:
         """Return the conditions under which a new object is written. Raises Rejected."""
-        return tuple(guard for plugin in self._guarding[_row_of(resource)] for guard in plugin.guards(obj))
+        return tuple(guard for plugin in self._guarding[_plugin_resource(resource)] for guard in plugin.guards(obj))

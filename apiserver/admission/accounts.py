@@ -56,30 +56,30 @@ class ServiceAccountAdmission:
             raise _pod_forbidden(metadata.name, f'error looking up service account {where}: serviceaccount "{name}" not found')
         return entry
 
-    def complete_spec(self, spec: PodSpec, account: CacheEntry[ServiceAccount], name: str) -> None:
+    def admit_spec(self, spec: PodSpec, account: CacheEntry[ServiceAccount], name: str) -> None:
         """Complete a spec with the account, and check the secrets that it refers to. Raises Rejected."""
-        complete_spec(spec, account.obj)
-        if limits_secrets(account.obj) and (problem := find_forbidden_secret(spec, account.obj)):
+        add_account_to_spec(spec, account.obj)
+        if enforces_mountable_secrets(account.obj) and (problem := find_forbidden_secret(spec, account.obj)):
             raise _pod_forbidden(name, problem)
 
 
-def complete_spec(spec: PodSpec, account: ServiceAccount) -> None:
+def add_account_to_spec(spec: PodSpec, account: ServiceAccount) -> None:
     """Set the account in the spec of a pod, and add its credentials."""
     spec.serviceAccountName = spec.serviceAccount = account.metadata.name
-    if mounts_token(spec, account):
+    if should_mount_token(spec, account):
         _mount_token(spec, account.metadata.uid)
     if account.imagePullSecrets and not spec.imagePullSecrets:
         spec.imagePullSecrets.extend(account.imagePullSecrets)
 
 
-def mounts_token(spec: PodSpec, account: ServiceAccount) -> bool:
+def should_mount_token(spec: PodSpec, account: ServiceAccount) -> bool:
     """Report whether the pod gets the credentials of its account."""
     if spec.HasField("automountServiceAccountToken"):
         return spec.automountServiceAccountToken
     return not account.HasField("automountServiceAccountToken") or account.automountServiceAccountToken
 
 
-def limits_secrets(account: ServiceAccount) -> bool:
+def enforces_mountable_secrets(account: ServiceAccount) -> bool:
     """Report whether pods of the account may refer only to the secrets that the account lists."""
     return account.metadata.annotations.get(ENFORCE_MOUNTABLE_SECRETS) in _TRUE_WORDS
 
@@ -95,7 +95,7 @@ def find_forbidden_secret(spec: PodSpec, account: ServiceAccount) -> str:
             return f'volume with secret.secretName="{source.secret.secretName}" {reason} secret'
     for kind, containers in (("init container", spec.initContainers), ("container", spec.containers)):
         for container in containers:
-            for user, secret in _secrets_of_environment(container):
+            for user, secret in _environment_secret_references(container):
                 if secret not in mountable:
                     return f'{kind} {container.name} with {user} referencing secret.secretName="{secret}" {reason} secret'
     for index, reference in enumerate(spec.imagePullSecrets):
@@ -104,7 +104,7 @@ def find_forbidden_secret(spec: PodSpec, account: ServiceAccount) -> str:
     return ""
 
 
-def _secrets_of_environment(container: Container) -> Iterator[tuple[str, str]]:
+def _environment_secret_references(container: Container) -> Iterator[tuple[str, str]]:
     """Yield what refers to a secret, and the name of the secret."""
     for variable in container.env:
         if variable.HasField("valueFrom") and variable.valueFrom.HasField("secretKeyRef"):
@@ -117,7 +117,7 @@ def _secrets_of_environment(container: Container) -> Iterator[tuple[str, str]]:
 def _mount_token(spec: PodSpec, uid: str) -> None:
     """Add the volume, and mount it in the containers that have nothing at MOUNT_PATH. A volume with the prefix that the pod
     has already is mounted instead. `uid`: of the account."""
-    lacking = [container for container in (*spec.initContainers, *spec.containers) if not _has_mount(container)]
+    lacking = [container for container in (*spec.initContainers, *spec.containers) if not _has_token_mount(container)]
     if not lacking:
         return
     name = next((volume.name for volume in spec.volumes if volume.name.startswith(TOKEN_VOLUME_PREFIX)), "")
@@ -143,7 +143,7 @@ def token_volume(name: str) -> Volume:
     return volume
 
 
-def _has_mount(container: Container) -> bool:
+def _has_token_mount(container: Container) -> bool:
     mounts = container.volumeMounts
     return bool(mounts) and any(mount.mountPath == MOUNT_PATH for mount in mounts)
 

@@ -47,7 +47,7 @@ from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION, FLEET_LABEL
 from pinnace.apiserver import errors
 from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.auth.authorizer import is_fleet
-from pinnace.apiserver.auth.permissions import ActionTarget, action_on
+from pinnace.apiserver.auth.permissions import ActionTarget, resource_action
 from pinnace.apiserver.auth.rbac import ALL_RULES, RbacAuthorizer, RuleCover
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
@@ -212,7 +212,7 @@ class RoleEscalation:
         obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding,
         old: Role | ClusterRole | RoleBinding | ClusterRoleBinding | None,
     ) -> None:
-        if MASTERS in request.user.groups or (old is not None and _permission_fields(obj) == _permission_fields(old)):
+        if MASTERS in request.user.groups or (old is not None and _copy_permission_fields(obj) == _copy_permission_fields(old)):
             return
         if isinstance(obj, Role | ClusterRole):
             self._check_role(request.user, obj, old)
@@ -242,7 +242,7 @@ class RoleEscalation:
         self._check_holds_rules(user, namespace, rules, f'{resource.plural} "{binding.metadata.name}"')
 
     def _is_allowed(self, user: User, verb: str, cluster_role: bool, namespace: str, name: str) -> bool:
-        action = action_on(CLUSTER_ROLES if cluster_role else ROLES, verb)
+        action = resource_action(CLUSTER_ROLES if cluster_role else ROLES, verb)
         return self._rbac.decisions(user, action).decide(ActionTarget(namespace, name)).allowed
 
     def _check_holds_rules(self, user: User, namespace: str, wanted: Sequence[PolicyRule], what: str) -> None:
@@ -256,7 +256,7 @@ class RoleEscalation:
             raise Rejected(errors.forbidden(message))
 
 
-def _permission_fields(obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding) -> Any:
+def _copy_permission_fields(obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding) -> Any:
     """Return a copy with all fields that affect permissions. Labels are included, because aggregated roles select by label."""
     copy: Any = type(obj)()
     copy.CopyFrom(obj)

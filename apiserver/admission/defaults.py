@@ -92,7 +92,7 @@ from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.registry.strategies.policy import SYSTEM_CLASSES
-from pinnace.apiserver.registry.validation.volumes import size_of
+from pinnace.apiserver.registry.validation.volumes import storage_size
 from pinnace.apiserver.storage.interface import Guard
 from pinnace.runtime.tracing import Tracer
 
@@ -186,20 +186,20 @@ class RuntimeClassAdmission:
         self._classes = classes
 
     def admit(self, request: WriteRequest, obj: Pod) -> None:
-        if (runtime_class := self._class_of(obj)) is not None:
+        if (runtime_class := self._find_runtime_class(obj)) is not None:
             _set_overhead(obj, runtime_class)
             _set_scheduling(obj, runtime_class)
 
     def validate(self, request: WriteRequest, operation: AdmissionOperation, obj: Pod, old: Pod | None) -> None:
         if not obj.spec.overhead:
             return
-        runtime_class = self._class_of(obj)
+        runtime_class = self._find_runtime_class(obj)
         if runtime_class is None or not runtime_class.HasField("overhead"):
             raise _pod_forbidden(obj, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
         if not _is_same_overhead(obj, runtime_class):
             raise _pod_forbidden(obj, _OTHER_OVERHEAD)
 
-    def _class_of(self, pod: Pod) -> RuntimeClass | None:
+    def _find_runtime_class(self, pod: Pod) -> RuntimeClass | None:
         """Return the class of a pod; None if it names none. Raises Rejected."""
         name = pod.spec.runtimeClassName
         if not name:
@@ -255,7 +255,7 @@ class DefaultClass:
         self._everything = SelectionPredicate.parse(resource, "", "", "")
         self._annotation = annotation
 
-    def find(self) -> str:
+    def find_default_class(self) -> str:
         """Return the name; "" if there is no default."""
         classes = [entry.obj.metadata for entry in self._cache.select(self._everything)]
         marked = [metadata for metadata in classes if metadata.annotations.get(self._annotation) == "true"]
@@ -273,7 +273,7 @@ class DefaultStorageClass:
         """Set the default class. An explicit class is kept, even if it is empty."""
         if obj.spec.HasField("storageClassName") or CLASS_ANNOTATION in obj.metadata.annotations:
             return
-        if default := self._default.find():
+        if default := self._default.find_default_class():
             obj.spec.storageClassName = default
 
 
@@ -298,7 +298,7 @@ class DefaultIngressClass:
         """Set the default class. An explicit class is kept, even if it is empty."""
         if obj.spec.HasField("ingressClassName") or INGRESS_CLASS_ANNOTATION in obj.metadata.annotations:
             return
-        if default := self._default.find():
+        if default := self._default.find_default_class():
             obj.spec.ingressClassName = default
 
 
@@ -306,7 +306,7 @@ class TaintNodesByCondition:
     resources = (NODES,)
 
     def admit(self, request: WriteRequest, obj: Node) -> None:
-        if conditions.is_true(obj.status.conditions, "Ready"):
+        if conditions.is_condition_true(obj.status.conditions, "Ready"):
             return
         if not any(taint.key == _NOT_READY_TAINT.key and taint.effect == _NOT_READY_TAINT.effect for taint in obj.spec.taints):
             obj.spec.taints.append(_NOT_READY_TAINT)
@@ -368,7 +368,7 @@ class PersistentVolumeClaimResize:
     def validate(
         self, request: WriteRequest, operation: AdmissionOperation, obj: PersistentVolumeClaim, old: PersistentVolumeClaim
     ) -> None:
-        if size_of(obj.spec.resources.requests) <= size_of(old.spec.resources.requests):
+        if storage_size(obj.spec.resources.requests) <= storage_size(old.spec.resources.requests):
             return
         entry = self._classes.get(STORAGE_CLASSES.key("", class_of(old)))
         if class_of(obj) != class_of(old) or entry is None or not entry.obj.allowVolumeExpansion:

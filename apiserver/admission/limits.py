@@ -30,7 +30,7 @@ from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import SelectionPredicate
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.quota.ledger import QuotaStates, UsageTally
-from pinnace.apiserver.quota.usage import COUNTED, kind_of, use_of
+from pinnace.apiserver.quota.usage import COUNTED, compute_usage, counted_resource
 from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.fit.requests import combine_containers, pod_level_amounts
 from pinnace.runtime.clock import Clock
@@ -232,17 +232,17 @@ class ResourceQuota:
         """Raise Rejected if a quota is exceeded. The stored usage can be too high, so it is recounted before an object is
         refused."""
         namespace = obj.metadata.namespace
-        if namespace not in self._states.keys:
+        if namespace not in self._states.keys_by_namespace:
             return
-        use = use_of(obj, self._clock.time(), request.qualified)
-        for state in self._states.cached(namespace):
-            bounds, share = state.bounds, state.bounds.share(use)
+        use = compute_usage(obj, self._clock.time(), request.qualified)
+        for state in self._states.cached_states(namespace):
+            bounds, share = state.bounds, state.bounds.usage_in_quota(use)
             problem = bounds.missing_requirements(obj, use) if isinstance(obj, Pod) else ""
-            if not problem and share and (bounds.used is None or bounds.excess(bounds.used, share)):
-                problem = bounds.excess(bounds.total(self._tally.usage_of(namespace)), share)
+            if not problem and share and (bounds.used is None or bounds.exceeded_message(bounds.used, share)):
+                problem = bounds.exceeded_message(bounds.charged_usage(self._tally.usage_of(namespace)), share)
             if problem:
                 raise Rejected(
                     errors.forbidden(
-                        f'{request.qualified or kind_of(obj).plural} "{obj.metadata.name}" is forbidden: {problem}'
+                        f'{request.qualified or counted_resource(obj).plural} "{obj.metadata.name}" is forbidden: {problem}'
                     )
                 )

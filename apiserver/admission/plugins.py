@@ -69,10 +69,10 @@ def build_chain(
         StorageObjectInUseProtection(),
         DefaultIngressClass(cache_of(INGRESS_CLASSES)),
         limits,
-        *([TraceContext(tracer)] if tracer.on else []),
+        *([TraceContext(tracer)] if tracer.is_exporting else []),
     )
     validating = (
-        NodeRestriction(nodes.owns, nodes.node_of_pod),
+        NodeRestriction(nodes.owns_node, nodes.node_of_pod),
         RoleEscalation(rbac),
         ElectionLeases(),
         priority,

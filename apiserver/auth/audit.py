@@ -119,8 +119,8 @@ def annotate(key: str, value: str) -> None:
 class AuditMetrics(Protocol):
     """Counters of audit log lines."""
 
-    def written(self, lines: int) -> None: ...
-    def lost(self, lines: int) -> None: ...
+    def record_written_lines(self, lines: int) -> None: ...
+    def record_lost_lines(self, lines: int) -> None: ...
 
 
 class AuditLog:
@@ -167,7 +167,7 @@ class AuditLog:
                 self._lost += len(lines) - self._append("".join(f"{line}\n" for line in lines).encode(errors="replace"))
             if self._lost:
                 log.error("lost %d lines of the audit log", self._lost, extra=AuditLinesLost(self._lost).extra)
-                self._meter.lost(self._lost)
+                self._meter.record_lost_lines(self._lost)
                 self._lost = 0
 
     def _append(self, data: bytes) -> int:
@@ -183,7 +183,7 @@ class AuditLog:
             log.error("cannot write the audit log: %s", error)
             self._torn = self._torn or (done > 0 and data[done - 1] != _END)
         written = data.count(b"\n", 0, done)
-        self._meter.written(written)
+        self._meter.record_written_lines(written)
         return written
 
 

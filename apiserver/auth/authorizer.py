@@ -57,7 +57,7 @@ from pinnace.apiserver.auth.permissions import (
     ActionTarget,
     AuthorizationDecision,
     ResourceAction,
-    action_on,
+    resource_action,
 )
 from pinnace.apiserver.auth.rbac import ALL_RULES, RbacAuthorizer
 from pinnace.apiserver.cacher.cacher import ResourceCache
@@ -88,7 +88,7 @@ _BUILT_IN_GROUPS = frozenset(
 )
 
 
-def may_collect(user: User, action: ResourceAction) -> bool:
+def may_garbage_collect(user: User, action: ResourceAction) -> bool:
     """Return whether the action is one of the controllers on custom objects. Rules of a role cannot say "all groups but those
     of built-in kinds", which contain secrets."""
     return (
@@ -107,31 +107,31 @@ class NodeAuthorizer:
         self._pods = pods
         self._volumes = volumes
         self._rows: Mapping[ResourceAction, Callable[[User, ActionTarget], bool]] = {
-            action_on(NODES, "create"): lambda user, target: target.name in user.nodes,
-            action_on(NODES, "get"): self._own_node,
-            action_on(NODES, "list"): self._own_nodes,
-            action_on(NODES, "watch"): self._own_nodes,
-            action_on(NODES, "update"): self._own_node,
-            action_on(NODES, "update", "status"): self._own_node,
+            resource_action(NODES, "create"): lambda user, target: target.name in user.nodes,
+            resource_action(NODES, "get"): self._own_node,
+            resource_action(NODES, "list"): self._own_nodes,
+            resource_action(NODES, "watch"): self._own_nodes,
+            resource_action(NODES, "update"): self._own_node,
+            resource_action(NODES, "update", "status"): self._own_node,
             HEARTBEAT: self._own_lease,
-            action_on(LEASES, "get"): self._own_lease,
-            action_on(LEASES, "list"): self._own_leases,
-            action_on(LEASES, "watch"): self._own_leases,
-            action_on(PODS, "get"): self._own_pod,
-            action_on(PODS, "list"): self._own_pods,
-            action_on(PODS, "watch"): self._own_pods,
-            action_on(PODS, "update", "status"): _any_target,
-            action_on(PODS, "delete"): _any_target,
-            action_on(EVENTS, "create"): _any_target,
-            action_on(EVENTS_V1, "create"): _any_target,
-            action_on(CONFIG_MAPS, "get"): partial(self._referenced_by_own_pod, CONFIG_MAP),
-            action_on(SECRETS, "get"): partial(self._referenced_by_own_pod, SECRET),
-            action_on(PERSISTENT_VOLUME_CLAIMS, "get"): partial(self._referenced_by_own_pod, CLAIM),
-            action_on(PERSISTENT_VOLUMES, "get"): self._own_volume,
+            resource_action(LEASES, "get"): self._own_lease,
+            resource_action(LEASES, "list"): self._own_leases,
+            resource_action(LEASES, "watch"): self._own_leases,
+            resource_action(PODS, "get"): self._own_pod,
+            resource_action(PODS, "list"): self._own_pods,
+            resource_action(PODS, "watch"): self._own_pods,
+            resource_action(PODS, "update", "status"): _any_target,
+            resource_action(PODS, "delete"): _any_target,
+            resource_action(EVENTS, "create"): _any_target,
+            resource_action(EVENTS_V1, "create"): _any_target,
+            resource_action(CONFIG_MAPS, "get"): partial(self._referenced_by_own_pod, CONFIG_MAP),
+            resource_action(SECRETS, "get"): partial(self._referenced_by_own_pod, SECRET),
+            resource_action(PERSISTENT_VOLUME_CLAIMS, "get"): partial(self._referenced_by_own_pod, CLAIM),
+            resource_action(PERSISTENT_VOLUMES, "get"): self._own_volume,
             CREATE_TOKEN: self._own_account,
-            action_on(SERVICES, "get"): _any_target,  # for the variables of containers
-            action_on(SERVICES, "list"): _any_target,
-            action_on(SERVICES, "watch"): _any_target,
+            resource_action(SERVICES, "get"): _any_target,  # for the variables of containers
+            resource_action(SERVICES, "list"): _any_target,
+            resource_action(SERVICES, "watch"): _any_target,
         }
 
     def decide(self, user: User, action: ResourceAction, target: ActionTarget) -> AuthorizationDecision:
@@ -144,7 +144,7 @@ class NodeAuthorizer:
         except SelectorError:
             return DENIED
 
-    def owns(self, user: User, node: str) -> bool:
+    def owns_node(self, user: User, node: str) -> bool:
         """Report whether the node belongs to the fleet."""
         if node in user.nodes:
             return True
@@ -157,7 +157,7 @@ class NodeAuthorizer:
         return entry.obj.spec.nodeName if entry is not None else None
 
     def _own_node(self, user: User, target: ActionTarget) -> bool:
-        return self.owns(user, target.name)
+        return self.owns_node(user, target.name)
 
     def _own_nodes(self, user: User, target: ActionTarget) -> bool:
         fleets = (
@@ -167,18 +167,18 @@ class NodeAuthorizer:
         )
         if any(requirement.values and all(is_fleet(user, value) for value in requirement.values) for requirement in fleets):
             return True
-        return self._owns_all(user, parse_fields(target.fields, FIELDS[NODES.plural]).allowed("metadata.name"))
+        return self._owns_selected_nodes(user, parse_fields(target.fields, FIELDS[NODES.plural]).allowed("metadata.name"))
 
     def _own_lease(self, user: User, target: ActionTarget) -> bool:
-        return target.namespace == NODE_LEASE_NAMESPACE and self.owns(user, target.name)
+        return target.namespace == NODE_LEASE_NAMESPACE and self.owns_node(user, target.name)
 
     def _own_leases(self, user: User, target: ActionTarget) -> bool:
         names = parse_fields(target.fields, FIELDS[LEASES.plural]).allowed("metadata.name")
-        return target.namespace == NODE_LEASE_NAMESPACE and self._owns_all(user, names)
+        return target.namespace == NODE_LEASE_NAMESPACE and self._owns_selected_nodes(user, names)
 
     def _own_pod(self, user: User, target: ActionTarget) -> bool:
         entry = self._pods.get(PODS.key(target.namespace, target.name))
-        return entry is not None and self.owns(user, entry.obj.spec.nodeName)
+        return entry is not None and self.owns_node(user, entry.obj.spec.nodeName)
 
     def _referenced_by_own_pod(self, kind: str, user: User, target: ActionTarget) -> bool:
         """Report whether a pod of the fleet refers to the object. Pods are parsed only if they contain the name."""
@@ -186,14 +186,14 @@ class NodeAuthorizer:
             return False
         name, reference = target.name.encode(), Reference(kind, target.name)
         return any(
-            entry.node and name in entry.value and self.owns(user, entry.node) and reference in pod_references(entry.obj)
+            entry.node and name in entry.value and self.owns_node(user, entry.node) and reference in pod_references(entry.obj)
             for entry in self._pods.select(SelectionPredicate.parse(PODS, target.namespace, "", ""))
         )
 
     def _own_account(self, user: User, target: ActionTarget) -> bool:
         """Report whether a pod of the fleet has the service account. The token's own checks are in services.tokens."""
         return any(
-            entry.node and self.owns(user, entry.node) and entry.obj.spec.serviceAccountName == target.name
+            entry.node and self.owns_node(user, entry.node) and entry.obj.spec.serviceAccountName == target.name
             for entry in self._pods.select(SelectionPredicate.parse(PODS, target.namespace, "", ""))
         )
 
@@ -206,11 +206,11 @@ class NodeAuthorizer:
         return self._referenced_by_own_pod(CLAIM, user, target._replace(namespace=claim.namespace, name=claim.name))
 
     def _own_pods(self, user: User, target: ActionTarget) -> bool:
-        return self._owns_all(user, parse_fields(target.fields, FIELDS[PODS.plural]).allowed("spec.nodeName"))
+        return self._owns_selected_nodes(user, parse_fields(target.fields, FIELDS[PODS.plural]).allowed("spec.nodeName"))
 
-    def _owns_all(self, user: User, nodes: Collection[str] | None) -> bool:
+    def _owns_selected_nodes(self, user: User, nodes: Collection[str] | None) -> bool:
         """Report whether a selector allows only nodes of the fleet. `nodes` is None if it allows all nodes."""
-        return bool(nodes) and all(self.owns(user, node) for node in nodes or ())
+        return bool(nodes) and all(self.owns_node(user, node) for node in nodes or ())
 
 
 def is_fleet(user: User, name: str) -> bool:
@@ -246,7 +246,7 @@ class UnionAuthorizer:
 
     async def authorize(self, user: User, action: ResourceAction, targets: Callable[[], Iterable[ActionTarget]]) -> None:
         """See Authorizer.check."""
-        if MASTERS in user.groups or self._rbac.decisions(user, action).reason_for_all or may_collect(user, action):
+        if MASTERS in user.groups or self._rbac.decisions(user, action).reason_for_all or may_garbage_collect(user, action):
             return
         if self._denied_targets(user, action, targets()):
             await self._refresh()
@@ -261,7 +261,7 @@ class UnionAuthorizer:
         """Return the decision by the current state of the caches."""
         if MASTERS in user.groups:
             return _MASTER
-        if may_collect(user, action):
+        if may_garbage_collect(user, action):
             return _COLLECTOR
         verdict = self._rbac.decisions(user, action).decide(target)
         return verdict if verdict.allowed else self._nodes.decide(user, action, target)
@@ -281,12 +281,11 @@ class UnionAuthorizer:
 
     def _binding_hint(self, action: ResourceAction, target: ActionTarget) -> str:
         binding = "" if target.namespace else "a ClusterRoleBinding to "
-        if roles := self._rbac.who_may(action, target.name):
-            return f"this requires {binding}a ClusterRole such as {_first_roles(roles)}"
-        if target.name and (roles := self._rbac.who_may(action, None)):
-            return (
-                f"this requires {binding}a ClusterRole with this name in resourceNames; {_first_roles(roles)} have other names"
-            )
+        if roles := self._rbac.roles_allowing(action, target.name):
+            return f"this requires {binding}a ClusterRole such as {_format_role_names(roles)}"
+        if target.name and (roles := self._rbac.roles_allowing(action, None)):
+            others = _format_role_names(roles)
+            return f"this requires {binding}a ClusterRole with this name in resourceNames; {others} have other names"
         return "only the ClusterRole cluster-admin allows this"
 
     def _denied_targets(self, user: User, action: ResourceAction, targets: Iterable[ActionTarget]) -> Collection[ActionTarget]:
@@ -309,7 +308,7 @@ class UnionAuthorizer:
         return Refusal(Code.PERMISSION_DENIED, "Forbidden", message, metadata=facts)
 
 
-def _first_roles(roles: Sequence[str]) -> str:
+def _format_role_names(roles: Sequence[str]) -> str:
     others = f" and {len(roles) - _MOST} more" if len(roles) > _MOST else ""
     return f"{', '.join(roles[:_MOST])}{others}"
 

@@ -112,10 +112,10 @@ def standard_permission(resource: Resource[Any], method: str) -> Permission:
     if method == "Patch":
         return Permission(_patch_actions(resource), _named_target(resource))
     verb, subresource, targets = _STANDARD[method]
-    return Permission(_fixed_action(action_on(resource, verb, subresource)), targets(resource))
+    return Permission(_fixed_action(resource_action(resource, verb, subresource)), targets(resource))
 
 
-def action_on(resource: Resource[Any], verb: str, subresource: str = "") -> ResourceAction:
+def resource_action(resource: Resource[Any], verb: str, subresource: str = "") -> ResourceAction:
     return ResourceAction(verb, f"{resource.plural}/{subresource}" if subresource else resource.plural, resource.group)
 
 
@@ -127,10 +127,10 @@ def _fixed_action(action: ResourceAction) -> Actions:
 def _patch_actions(resource: Resource[Any]) -> Actions:
     """Return the actions of Patch, by the subresource in the request."""
     known = {
-        subresource: (action_on(resource, "patch", subresource),)
+        subresource: (resource_action(resource, "patch", subresource),)
         for subresource in ("", "status", "resize", "ephemeralcontainers")
     }
-    other = (action_on(resource, "patch", UNKNOWN),)
+    other = (resource_action(resource, "patch", UNKNOWN),)
     return lambda request: known.get(request.subresource, other)
 
 
@@ -172,14 +172,14 @@ def _table_actions(request: Any) -> Sequence[ResourceAction]:
     """Return the actions of Tables/List. A list of an unknown resource is allowed only for users with all permissions, so other
     users receive a denial instead of NotFound."""
     resource = _BY_PLURAL.get(request.resource)
-    return (action_on(resource, "list") if resource is not None else ResourceAction("list", UNKNOWN),)
+    return (resource_action(resource, "list") if resource is not None else ResourceAction("list", UNKNOWN),)
 
 
 def _table_targets(request: Any) -> Iterable[ActionTarget]:
     resource = _BY_PLURAL.get(request.resource)
     if resource is None:
         return (ActionTarget(request.namespace, "", request.options.labelSelector, request.options.fieldSelector),)
-    return (_narrow_target(resource, request),)
+    return (_selector_target(resource, request),)
 
 
 def _selected_targets(resource: Resource[Any]) -> Targets:
@@ -188,21 +188,21 @@ def _selected_targets(resource: Resource[Any]) -> Targets:
 
     Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources
     """
-    return lambda request: (_narrow_target(resource, request),)
+    return lambda request: (_selector_target(resource, request),)
 
 
 def _collection_target(resource: Resource[Any]) -> Targets:
     """Return the target of DeleteCollection, which requires permission for all names, as in Kubernetes."""
-    return lambda request: (_narrow_target(resource, request)._replace(name=""),)
+    return lambda request: (_selector_target(resource, request)._replace(name=""),)
 
 
-def _narrow_target(resource: Resource[Any], request: Any) -> ActionTarget:
+def _selector_target(resource: Resource[Any], request: Any) -> ActionTarget:
     fields = request.options.fieldSelector
     namespace = request.namespace if resource.namespaced else ""
-    return ActionTarget(namespace, _only_name(resource, fields), request.options.labelSelector, fields)
+    return ActionTarget(namespace, _name_in_field_selector(resource, fields), request.options.labelSelector, fields)
 
 
-def _only_name(resource: Resource[Any], selector: str) -> str:
+def _name_in_field_selector(resource: Resource[Any], selector: str) -> str:
     """Return the only name that a field selector matches; "" if it matches several names or is invalid. The call then reports
     the error of an invalid selector."""
     if len(selector) > MAX_NAMING or NAME not in selector:

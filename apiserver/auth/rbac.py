@@ -254,7 +254,7 @@ class AllowedObjects:
     everything: str = ""
     names: dict[str, str] = field(default_factory=dict)
 
-    def reason(self, name: str) -> str:
+    def reason_for_name(self, name: str) -> str:
         """Return the reason for a name; "" if the action is denied."""
         return self.everything or self.names.get(name, "")
 
@@ -274,7 +274,7 @@ class ActionDecisions:
 
     def decide(self, target: ActionTarget) -> AuthorizationDecision:
         namespace, name = target.namespace, target.name
-        reason = self._wide.reason(name) or (self._allowed_in(namespace).reason(name) if namespace else "")
+        reason = self._wide.reason_for_name(name) or (self._allowed_in(namespace).reason_for_name(name) if namespace else "")
         return AuthorizationDecision(True, reason) if reason else DENIED
 
     def _allowed_in(self, namespace: str) -> AllowedObjects:
@@ -325,9 +325,9 @@ class RbacAuthorizer:
 
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
         """Yield the cluster-wide grants of a user, then those in the namespace. With "" only the cluster-wide ones."""
-        yield from self._grants_of(user, "", self._find_scope(""))
+        yield from self._grants_of(user, "", self._namespace_bindings(""))
         if namespace:
-            yield from self._grants_of(user, namespace, self._find_scope(namespace))
+            yield from self._grants_of(user, namespace, self._namespace_bindings(namespace))
 
     def rules(self, role: RoleRef, namespace: str) -> Sequence[PolicyRule] | None:
         """Return the rules of a role; None if it does not exist."""
@@ -335,9 +335,9 @@ class RbacAuthorizer:
             role_entry = self._roles.get(ROLES.key(namespace, role.name))
             return role_entry.obj.rules if role_entry is not None else None
         cluster_role_entry = self._cluster_roles.get(CLUSTER_ROLES.key("", role.name))
-        return self._with_aggregated(cluster_role_entry.obj) if cluster_role_entry is not None else None
+        return self._rules_with_aggregated(cluster_role_entry.obj) if cluster_role_entry is not None else None
 
-    def who_may(self, action: ResourceAction, name: str | None) -> list[str]:
+    def roles_allowing(self, action: ResourceAction, name: str | None) -> list[str]:
         """Return the sorted names of the ClusterRoles that allow the action on an object. Roles with the verb "*" are omitted.
         A name of "" means all objects, and None means any object."""
         rules = self._rules_for(action)
@@ -354,22 +354,22 @@ class RbacAuthorizer:
                 (role.metadata.name, rule)
                 for role in _all_objects(CLUSTER_ROLES, self._cluster_roles)
                 if not role.metadata.name.startswith(_AGGREGATED_PREFIX)
-                for rule in self._with_aggregated(role)
+                for rule in self._rules_with_aggregated(role)
                 if WILDCARD not in rule.verbs and _allows_action(rule, action)
             ]
         return known[action]
 
-    def _with_aggregated(self, role: ClusterRole) -> Sequence[PolicyRule]:
+    def _rules_with_aggregated(self, role: ClusterRole) -> Sequence[PolicyRule]:
         if not role.HasField("aggregationRule"):
             return role.rules
         if self._gathered[0] != (version := self._cluster_roles.version):
             self._gathered = version, {}
         known = self._gathered[1]
         if role.metadata.name not in known:
-            known[role.metadata.name] = self.aggregated(role)
+            known[role.metadata.name] = self.aggregate_rules(role)
         return known[role.metadata.name]
 
-    def aggregated(self, role: ClusterRole) -> Sequence[PolicyRule]:
+    def aggregate_rules(self, role: ClusterRole) -> Sequence[PolicyRule]:
         """Return the rules of a role with an aggregationRule, each once, by the names of their roles."""
         gathered = [role]
         others = [
@@ -391,7 +391,7 @@ class RbacAuthorizer:
         return list(rules.values())
 
     def _allowed_objects(self, user: User, action: ResourceAction, namespace: str) -> AllowedObjects:
-        scope = self._find_scope(namespace)
+        scope = self._namespace_bindings(namespace)
         if scope.empty:
             return AllowedObjects()
         stamp, known = self._extents.get((namespace, user, action), (0, None))
@@ -411,12 +411,12 @@ class RbacAuthorizer:
             reason = f'RBAC: allowed by {kind} "{bound.name}" of {role.kind} "{role.name}" to {subject}'
             yield Grant(self.rules(role, namespace) or (), reason)
 
-    def _find_scope(self, namespace: str) -> NamespaceBindings:
+    def _namespace_bindings(self, namespace: str) -> NamespaceBindings:
         """Return the current scope. A scope without bindings is not cached, because requests can contain any namespace."""
         if namespace and namespace not in self._scopes and not self._bindings.count(namespace):
             return _UNBOUND
         now = self.versions
-        scope = self._scopes.get(namespace) or self._new_scope(namespace)
+        scope = self._scopes.get(namespace) or self._create_namespace_bindings(namespace)
         if scope.seen == now:
             return scope
         roles_changed = scope.seen[1:2] != now[1:2]
@@ -431,10 +431,10 @@ class RbacAuthorizer:
             self._scopes[namespace] = scope
         return scope
 
-    def _new_scope(self, namespace: str) -> NamespaceBindings:
+    def _create_namespace_bindings(self, namespace: str) -> NamespaceBindings:
         if not namespace:
-            return NamespaceBindings(partial(self._cluster_bindings.select, _all_of_resource(CLUSTER_ROLE_BINDINGS)), tuple)
-        bindings, roles = _all_of_resource(ROLE_BINDINGS, namespace), _all_of_resource(ROLES, namespace)
+            return NamespaceBindings(partial(self._cluster_bindings.select, _select_all(CLUSTER_ROLE_BINDINGS)), tuple)
+        bindings, roles = _select_all(ROLE_BINDINGS, namespace), _select_all(ROLES, namespace)
         return NamespaceBindings(partial(self._bindings.select, bindings), partial(self._roles.select, roles))
 
 
@@ -443,7 +443,7 @@ _UNBOUND = NamespaceBindings(tuple, tuple)
 
 
 def _objects_of_grants(grants: Iterable[Grant], action: ResourceAction) -> AllowedObjects:
-    extent, nameless = AllowedObjects(), _is_nameless(action)
+    extent, nameless = AllowedObjects(), _has_no_resource_name(action)
     for rules, reason in grants:
         for rule in rules:
             if not _allows_action(rule, action):
@@ -455,7 +455,7 @@ def _objects_of_grants(grants: Iterable[Grant], action: ResourceAction) -> Allow
     return extent
 
 
-def _is_nameless(action: ResourceAction) -> bool:
+def _has_no_resource_name(action: ResourceAction) -> bool:
     """Report whether the object of an action has no name yet, which is so for creates. A rule with resourceNames does not allow
     creates, except of subresources.
 
@@ -465,9 +465,9 @@ def _is_nameless(action: ResourceAction) -> bool:
 
 
 def _applies_to_name(rule: PolicyRule, action: ResourceAction, name: str | None) -> bool:
-    """Report whether a rule that allows the action also applies to the name. `name` is as in RbacAuthorizer.who_may."""
+    """Report whether a rule that allows the action also applies to the name. `name` is as in RbacAuthorizer.roles_allowing."""
     named = rule.resourceNames
-    return not named or (not _is_nameless(action) and (name is None or name in named))
+    return not named or (not _has_no_resource_name(action) and (name is None or name in named))
 
 
 def _allows_action(rule: PolicyRule, action: ResourceAction) -> bool:
@@ -476,22 +476,22 @@ def _allows_action(rule: PolicyRule, action: ResourceAction) -> bool:
         return False
     resource = action.resource
     if resource.startswith("/"):
-        return any(is_url(resource, url) for url in rule.nonResourceURLs)
+        return any(matches_non_resource_url(resource, url) for url in rule.nonResourceURLs)
     if action.group not in rule.apiGroups and WILDCARD not in rule.apiGroups:
         return False
     _, slash, subresource = resource.partition("/")
     return resource in rule.resources or WILDCARD in rule.resources or (bool(slash) and f"*/{subresource}" in rule.resources)
 
 
-def is_url(path: str, url: str) -> bool:
+def matches_non_resource_url(path: str, url: str) -> bool:
     return path.startswith(url[:-1]) if url.endswith(WILDCARD) else path == url
 
 
 def _all_objects(resource: Resource[Any], cache: ResourceCache[Any]) -> Iterator[Any]:
-    return (entry.obj for entry in cache.select(_all_of_resource(resource)))
+    return (entry.obj for entry in cache.select(_select_all(resource)))
 
 
-def _all_of_resource(resource: Resource[Any], namespace: str = "") -> SelectionPredicate:
+def _select_all(resource: Resource[Any], namespace: str = "") -> SelectionPredicate:
     return SelectionPredicate.parse(resource, namespace, "", "")
 
 
@@ -521,32 +521,32 @@ class RuleCover:
 
     def covers(self, wanted: PolicyRule) -> bool:
         """Report whether these rules allow every action that the given rule allows."""
-        verbs = {_bits_of(self._verbs, verb) for verb in wanted.verbs}
-        groups = {_bits_of(self._groups, group) for group in wanted.apiGroups}
-        resources = {self._of_resource(name) for name in wanted.resources}
+        verbs = {_rule_bits_of_value(self._verbs, verb) for verb in wanted.verbs}
+        groups = {_rule_bits_of_value(self._groups, group) for group in wanted.apiGroups}
+        resources = {self._rule_bits_of_resource(name) for name in wanted.resources}
         names = [self._names.get(name, 0) for name in set(wanted.resourceNames)]
         places = {group & resource for group, resource in product(groups, resources)}
-        places |= {self._of_url(url) for url in set(wanted.nonResourceURLs)}
+        places |= {self._rule_bits_of_url(url) for url in set(wanted.nonResourceURLs)}
         return all(self._rules_allow(verb & place, names) for verb, place in product(verbs, places))
 
     def _rules_allow(self, rules: int, names: Sequence[int]) -> bool:
         """Report whether these rules allow an action on all names, or at least on each of the given names."""
         return bool(rules & self._nameless) or (bool(names) and all(rules & name for name in names))
 
-    def _of_resource(self, name: str) -> int:
+    def _rule_bits_of_resource(self, name: str) -> int:
         _, slash, subresource = name.partition("/")
-        number = _bits_of(self._resources, name)
+        number = _rule_bits_of_value(self._resources, name)
         return number | self._resources.get(f"*/{subresource}", 0) if slash else number
 
-    def _of_url(self, url: str) -> int:
+    def _rule_bits_of_url(self, url: str) -> int:
         number = 0
         for held, rules in self._urls.items():
-            if is_url(url, held):
+            if matches_non_resource_url(url, held):
                 number |= rules
         return number
 
 
-def _bits_of(index: dict[str, int], value: str) -> int:
+def _rule_bits_of_value(index: dict[str, int], value: str) -> int:
     return index.get(value, 0) | index.get(WILDCARD, 0)
 
 

@@ -197,7 +197,7 @@ class VerifyingKey(NamedTuple):
     key: PublicKey
 
     @classmethod
-    def of(cls, key: Any) -> "VerifyingKey":
+    def from_public_key(cls, key: Any) -> "VerifyingKey":
         """Raises ValueError for other keys than RSA, P-256, P-384 and P-521. The ID is the digest of the public key, as in
         Kubernetes."""
         match key:
@@ -230,9 +230,9 @@ class TokenKeys:
     def __init__(self, signing: PrivateKey, verifying: Collection[PublicKey] = ()) -> None:
         """Raises ValueError for keys of another type."""
         self._signing = signing
-        own = VerifyingKey.of(signing.public_key())
+        own = VerifyingKey.from_public_key(signing.public_key())
         self._id, self._algorithm = own.id, own.algorithm
-        keys = (own, *map(VerifyingKey.of, verifying))
+        keys = (own, *map(VerifyingKey.from_public_key, verifying))
         self.verifying: Mapping[str, VerifyingKey] = {key.id: key for key in keys}
 
     def sign(self, claims: Mapping[str, Any]) -> str:
@@ -249,7 +249,7 @@ class TokenKeys:
         except (jwt.PyJWTError, RecursionError, TypeError) as error:
             raise ValueError(f"invalid token: {error}") from None
 
-    def key_set(self) -> bytes:
+    def json_web_key_set(self) -> bytes:
         """Return the JSON Web Key Set."""
         return json.dumps({"keys": [key.jwk() for key in self.verifying.values()]}, separators=(",", ":")).encode()
 
@@ -367,17 +367,17 @@ class AccountTokenAuthenticator:
 
     def review(self, token: str, audiences: Collection[str]) -> ReviewedToken:
         """Return the user of a token that one of the audiences accepts (default: the API server). Raises InvalidToken."""
-        claims, user = self._verify(token)
+        claims, user = self._verify_token(token)
         own = self._settings.audiences
         accepting = claims.audiences or own
         matching = tuple(audience for audience in audiences or own if audience in accepting)
         if not matching:
             requested = _quote(audiences or own)
             raise InvalidToken(f"token audiences {_quote(accepting)} is invalid for the target audiences {requested}")
-        self._check(claims, token)
+        self._check_claims(claims, token)
         return ReviewedToken(user, matching)
 
-    def _check(self, claims: AccountClaims, token: str) -> None:
+    def _check_claims(self, claims: AccountClaims, token: str) -> None:
         """Raise InvalidToken unless a token with a valid signature is valid now: its times, its account, and the object to
         which it is bound."""
         now, namespace = self._clock.time(), claims.namespace
@@ -399,7 +399,7 @@ class AccountTokenAuthenticator:
         if not bound:
             raise InvalidToken(_INVALIDATED)
 
-    def _verify(self, token: str) -> tuple[AccountClaims, User]:
+    def _verify_token(self, token: str) -> tuple[AccountClaims, User]:
         """Raises UnsignedToken."""
         if len(token) > MAX_TOKEN or token.count(".") != 2:
             raise UnsignedToken

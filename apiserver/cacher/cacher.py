@@ -12,8 +12,8 @@ Guarantees:
 * A read after `wait_until_fresh` is linearizable. Without it, the cache can be stale, but its revision never decreases.
 * A slow reader does not delay other readers, and uses bounded memory. Long lists of changes are applied in time slices of TURN
   seconds, so other tasks run between two revisions. Watches that replay history share such time slices, and flows alternate.
-* At startup, resources in `late` (events) are loaded last. Until then only requests for them are refused. (A load with 100,000
-  events took ten seconds on a busy machine, and delayed all elections.)
+* At startup, resources in `late_prefixes` (events) are loaded last. Until then only requests for them are refused. (A load with
+  100,000 events took ten seconds on a busy machine, and delayed all elections.)
 
 If etcd has compacted the history that the cache needs after an interrupted watch, the cache loads the whole state again and
 ends all watches with RevisionExpired. It does not send the difference as events, because a watch delivers every version of an
@@ -46,13 +46,13 @@ from pinnace.api.resources import (
     is_custom_prefix,
     prefix_of,
 )
-from pinnace.apiserver.cacher.history import (
+from pinnace.apiserver.cacher.event_history import (
     CommitMarkers,
     EncodedResponse,
     EventHistory,
-    HistoryCheck,
     HistoryFingerprints,
-    initial_state,
+    RevisionVerifier,
+    initial_events,
     replay_events,
 )
 from pinnace.apiserver.cacher.listing import Lister, ListQuery
@@ -107,14 +107,16 @@ class Cacher:
         self._on_load: list[Callable[[], None]] = []
         self.loads = 0
         """The number of loads of the state."""
-        self.late = tuple(resource.prefix for resource in resources if resource in LATE)
+        self.late_prefixes = tuple(resource.prefix for resource in resources if resource in LATE)
         self._progress = CacheProgress()
         self._holding = asyncio.Event()  # set if coalesced events are pending
         self._fingerprints = HistoryFingerprints()
         self._marker_keys = CommitMarkers()
         self._raw = RawKeys()
         self._freshness = CurrentRevisionReader(storage)
-        self._history_check = HistoryCheck(storage, self._fingerprints, self._progress, self._freshness.read_current_revision)
+        self._history_check = RevisionVerifier(
+            storage, self._fingerprints, self._progress, self._freshness.read_current_revision
+        )
         self._reflector = Reflector(storage, self, clock, rng or random.Random())
         shared = (
             storage,
@@ -159,25 +161,25 @@ class Cacher:
     def cache_of(self, resource: Resource[T]) -> ResourceCache[T]:
         """Return the cache of a resource. Raises KeyError if the resource is not cached."""
         cache = self._caches.get(resource.prefix)
-        return self._custom_cache(resource.prefix) if cache is None else cache
+        return self._custom_resource_cache(resource.prefix) if cache is None else cache
 
     def custom_caches(self) -> list[ResourceCache[CustomObject]]:
         """Return the caches of all custom kinds, whether they are defined or not."""
         return [cache for prefix, cache in self._caches.items() if is_custom_prefix(prefix)]
 
-    def begin_custom(self, resource: CustomResource, revision: int) -> None:
+    def begin_custom_resource(self, resource: CustomResource, revision: int) -> None:
         """Begin the history of a custom kind at the revision of its definition. Watches that began before have ended."""
-        cache = self._custom_cache(resource.prefix)
+        cache = self._custom_resource_cache(resource.prefix)
         cache.begin_history(revision)
 
-    def end_custom(self, resource: CustomResource) -> None:
+    def end_custom_resource(self, resource: CustomResource) -> None:
         """End the watches of a custom kind whose definition is gone."""
-        cache = self._custom_cache(resource.prefix)
+        cache = self._custom_resource_cache(resource.prefix)
         cache.end_watches()
         if not len(cache):
             del self._caches[resource.prefix]
 
-    def _custom_cache(self, prefix: str) -> ResourceCache[Any]:
+    def _custom_resource_cache(self, prefix: str) -> ResourceCache[Any]:
         """Return the cache of the objects of a custom kind. Raises KeyError for other prefixes."""
         cache = self._caches.get(prefix)
         if cache is None:
@@ -228,11 +230,11 @@ class Cacher:
         except TimeoutError:
             raise StorageUnavailable(f"the storage did not return its history within {timeout:g} s") from None
 
-    def raw(self, key: str) -> KeyValue | None:
+    def raw_key(self, key: str) -> KeyValue | None:
         """Return a key below /registry/ that does not belong to a resource; None if it does not exist."""
         return self._raw.get(key)
 
-    def raw_items(self, prefix: str) -> list[KeyValue]:
+    def raw_keys(self, prefix: str) -> list[KeyValue]:
         """Return all such keys with a prefix, sorted."""
         return self._raw.items(prefix)
 
@@ -251,27 +253,27 @@ class Cacher:
         for cache in self._caches.values():
             cache.drain()
 
-    def may_become(self, items: Sequence[KeyValue]) -> bool:
+    def is_same_history(self, items: Sequence[KeyValue]) -> bool:
         """Implement ReflectorTarget. The result is also False if another server has recorded a restore."""
         noted, known = next((item.value for item in items if item.key == RESTORES_KEY), None), self._raw.get(RESTORES_KEY)
-        return noted == (known and known.value) and self._marker_keys.may_become(_marker_keys(items), self.revision)
+        return noted == (known and known.value) and self._marker_keys.is_same_history(_marker_keys(items), self.revision)
 
-    def install(self, revision: int, items: Sequence[KeyValue]) -> None:
+    def install_state(self, revision: int, items: Sequence[KeyValue]) -> None:
         """Implement ReflectorTarget."""
         sorted_out: dict[str, list[KeyValue]] = {prefix: [] for prefix in self._caches}
         others: list[KeyValue] = []
         for item in items:
             prefix = prefix_of(item.key)
             if prefix not in sorted_out and is_custom_prefix(prefix):
-                self._custom_cache(prefix)
+                self._custom_resource_cache(prefix)
                 sorted_out[prefix] = []
             sorted_out.get(prefix, others).append(item)
         markers = _marker_keys(others)
         installed = set[str]()
         while pending := [prefix for prefix in self._caches if prefix not in installed]:  # definitions add caches
             for prefix in pending:
-                if prefix in self.late:
-                    self._caches[prefix].suspend(revision)
+                if prefix in self.late_prefixes:
+                    self._caches[prefix].begin_late_load(revision)
                 else:
                     self._caches[prefix].reset(revision, sorted_out.get(prefix, ()))
             installed.update(pending)
@@ -286,9 +288,9 @@ class Cacher:
 
     async def install_late_prefix(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
         """Implement ReflectorTarget."""
-        await self._caches[prefix].load_late(revision, items)
+        await self._caches[prefix].finish_late_load(revision, items)
 
-    def apply(self, changes: ChangeBatch) -> ChangeBatch | None:
+    def apply_changes(self, changes: ChangeBatch) -> ChangeBatch | None:
         """Implement ReflectorTarget, and send the applied changes to watchers and subscribers."""
         until = self._clock.monotonic() + TURN
         caches = self._caches
@@ -303,9 +305,9 @@ class Cacher:
             prefix = prefix_of(change.key)
             cache = caches.get(prefix)
             if cache is None and is_custom_prefix(prefix):
-                cache = self._custom_cache(prefix)
+                cache = self._custom_resource_cache(prefix)
             if cache is not None:
-                cache.apply(change)
+                cache.apply_change(change)
                 touched[prefix] = cache
             elif change.key.startswith(ROOT):
                 self._raw.apply(change)
@@ -320,7 +322,7 @@ class Cacher:
     def _send_events(self, touched: Mapping[str, ResourceCache[Any]], revision: int, elected: bool) -> None:
         """Send all events up to `revision`."""
         for cache in touched.values():
-            cache.flush(revision)
+            cache.flush_events(revision)
             if cache.has_pending_events:
                 self._holding.set()
         self._progress.advance(revision)
@@ -328,7 +330,7 @@ class Cacher:
         if elected:
             # A new leader waits until its informers have reached the revision of its election. This bookmark ends the wait.
             for cache in self._caches.values():
-                cache.announce()
+                cache.send_election_bookmarks()
 
     async def _release_held_events(self) -> None:
         """Send coalesced events after BATCH_DELAY."""
@@ -337,14 +339,14 @@ class Cacher:
             await self._clock.sleep(BATCH_DELAY)
             self._holding.clear()
             for cache in list(self._caches.values()):
-                cache.release()
+                cache.flush_all_events()
 
     async def _send_bookmarks(self) -> None:
         """Send bookmarks to watches that received nothing for at least half an interval. One timer serves all watches."""
         while True:
             await self._clock.sleep(self._bookmark_interval / 2)
             for cache in self._caches.values():
-                cache.bookmark()
+                cache.send_bookmarks()
 
 
 def _marker_keys(items: Iterable[KeyValue]) -> list[KeyValue]:
@@ -360,17 +362,17 @@ def _is_election_key(change: KeyChange) -> bool:
 class CacheObserver(Protocol[T]):
     """A receiver of the state and its changes."""
 
-    def reset(self, entries: Iterable[CacheEntry[T]]) -> None:
+    def reset_entries(self, entries: Iterable[CacheEntry[T]]) -> None:
         """Replace the state."""
         ...
 
-    def change(self, old: CacheEntry[T] | None, new: CacheEntry[T] | None) -> None:
+    def handle_change(self, old: CacheEntry[T] | None, new: CacheEntry[T] | None) -> None:
         """Apply a change of one object. `old` is None for a create, and `new` is None for a delete."""
         ...
 
 
 class ResourceCache(Generic[T]):
-    """The cache of one resource. The Cacher creates it, and calls the methods from `suspend` on."""
+    """The cache of one resource. The Cacher creates it, and calls the methods from `begin_late_load` on."""
 
     def __init__(
         self,
@@ -427,7 +429,7 @@ class ResourceCache(Generic[T]):
         return self._dispatcher.delivered_events
 
     @property
-    def unreadable(self) -> Set[str]:
+    def undecodable_keys(self) -> Set[str]:
         """The keys of stored values that cannot be decoded. The state does not contain them."""
         return self._store.unreadable
 
@@ -478,7 +480,7 @@ class ResourceCache(Generic[T]):
         )
         if since is None:
             replayed = chain(
-                initial_state(selection, self._take_snapshot(selection, now), now, self._fingerprints, turns.is_slice_over),
+                initial_events(selection, self._take_snapshot(selection, now), now, self._fingerprints, turns.is_slice_over),
                 replayed,
             )
         watcher = CacheWatcher(self._dispatcher, selection, since or 0, replayed, turns, announced=announced, budget=budget)
@@ -488,17 +490,17 @@ class ResourceCache(Generic[T]):
     def _take_snapshot(self, selection: SelectionPredicate, now: int) -> CacheSnapshot[T]:
         """Return the candidates of the selection as a snapshot. Selections of the same keys or nodes share it."""
         state = (self._store.version, selection.prefix, selection.nodes)
-        return self._snapshots.take(state, now, lambda: self._store.candidates(selection))
+        return self._snapshots.take_snapshot(state, now, lambda: self._store.candidates(selection))
 
     def observe(self, observer: CacheObserver[T]) -> None:
         """Send the state and all later changes to the observer. A cache has at most one observer."""
         self._observer = observer
-        observer.reset(self._store.entries.values())
+        observer.reset_entries(self._store.entries.values())
 
     # The Cacher calls the following methods.
 
-    def suspend(self, revision: int) -> None:
-        """Discard the state, and queue changes until `load_late`, which has a state at `revision` or later."""
+    def begin_late_load(self, revision: int) -> None:
+        """Discard the state, and queue changes until `finish_late_load`, which has a state at `revision` or later."""
         self.reset(revision, ())
         self._queued = []
 
@@ -506,43 +508,43 @@ class ResourceCache(Generic[T]):
         """Replace the state. All watches end with RevisionExpired, because the changes between the two states are unknown."""
         self._store.reset(revision, items)
         if self._observer is not None:
-            self._observer.reset(self._store.entries.values())
+            self._observer.reset_entries(self._store.entries.values())
         self._log.clear(revision)
         self._dispatcher.end_watches(lambda: RevisionExpired(revision))
 
-    async def load_late(self, revision: int, items: Iterable[KeyValue]) -> None:
-        """Set the state after `suspend`, oldest object first, and apply the changes that are queued. 100,000 events take
-        seconds, so other tasks run meanwhile."""
+    async def finish_late_load(self, revision: int, items: Iterable[KeyValue]) -> None:
+        """Set the state after `begin_late_load`, oldest object first, and apply the changes that are queued. 100,000 events
+        take seconds, so other tasks run meanwhile."""
         self.reset(revision, ())  # an earlier call may have been cancelled
         turn = TimeSlice(self._clock)
         for item in sorted(items, key=lambda item: item.mod_revision):
             entry = self._store.load(item)
             if entry is not None and self._observer is not None:
-                self._observer.change(None, entry)
+                self._observer.handle_change(None, entry)
             await turn.end()
         queued, self._queued = self._queued, None
         for change in queued or ():
             if change.mod_revision > revision:
-                self.apply(change)
+                self.apply_change(change)
 
-    def apply(self, change: KeyChange) -> None:
-        """Apply one change. The next `flush` sends it to the watchers."""
+    def apply_change(self, change: KeyChange) -> None:
+        """Apply one change. The next `flush_events` sends it to the watchers."""
         if self._queued is not None:
             self._queued.append(change)
             return
         event = self._store.apply(change)
         if event is not None:
             if self._observer is not None:
-                self._observer.change(event.old, event.new)
+                self._observer.handle_change(event.old, event.new)
             floor = self._log.floor
             self._log.append(event)
             if self._log.floor != floor:
                 self._snapshots.discard_entries(self._log.floor)
-            self._dispatcher.route(event)
+            self._dispatcher.add_event(event)
             if event.old is not None:
-                event.old.release()
+                event.old.release_object()
 
-    def flush(self, revision: int) -> None:
+    def flush_events(self, revision: int) -> None:
         """Send all events up to `revision`, except those that are coalesced until `flush_all`."""
         self._dispatcher.flush(revision)
 
@@ -551,15 +553,15 @@ class ResourceCache(Generic[T]):
         """True if events are pending until the next `flush_all`."""
         return self._dispatcher.has_pending_events
 
-    def release(self) -> None:
+    def flush_all_events(self) -> None:
         self._dispatcher.flush_all()
 
-    def bookmark(self) -> None:
+    def send_bookmarks(self) -> None:
         self._snapshots.discard_entries(self._log.floor)
-        self._dispatcher.bookmark(self._progress.revision)
+        self._dispatcher.send_bookmarks(self._progress.revision)
 
-    def announce(self) -> None:
-        self._dispatcher.announce(self._progress.revision)
+    def send_election_bookmarks(self) -> None:
+        self._dispatcher.send_election_bookmarks(self._progress.revision)
 
     def begin_history(self, revision: int) -> None:
         """Begin the history at a revision. Watches that began before end with RevisionExpired."""

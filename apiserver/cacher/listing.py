@@ -130,7 +130,7 @@ class Lister(Generic[T]):
         """Return the encoded `<Kind>List`. Raises RevisionExpired, FutureRevision, CacheBehind, InvalidContinueToken,
         StorageError."""
         try:
-            return await self._encode(query, await self._list_page(query))
+            return await self._encode_list(query, await self._list_page(query))
         except Compacted as compacted:
             raise RevisionExpired(compacted.compact_revision) from None
 
@@ -203,7 +203,7 @@ class Lister(Generic[T]):
             more = page.more
             after = page.items[-1].key if page.items else after
 
-    async def _encode(self, query: ListQuery, page: _ListPage[T]) -> bytes:
+    async def _encode_list(self, query: ListQuery, page: _ListPage[T]) -> bytes:
         items: list[bytes] = []
         last = ""
         async with aclosing(page.entries) as entries:

@@ -3,14 +3,14 @@
     load --> follow --watch interrupted--> resume at the last commit marker, whose change must be equal to the applied one
      ^          |------compacted---------> load; if the commit markers do not match, the storage was restored
      '----------'------lower or different revision: the storage was restored --> load
-             '--> concurrently, load the resources of `ReflectorTarget.late`
+             '--> concurrently, load the resources of `ReflectorTarget.late_prefixes`
 
 All keys are read at one revision. It is up to HISTORY revisions in the past, so that the following watch fills the event log of
 a server that has just started. The watch covers the whole key space, so it delivers every revision.
 
 A resumed watch starts at the last revision with a change of a commit marker. It must deliver the same change again. A marker
 contains a nonce, so a restored storage has another value. Other keys are no proof, because two histories can contain the same
-value. `CommitMarkers` in apiserver.cacher.history covers the case that this revision is compacted.
+value. `CommitMarkers` in apiserver.cacher.event_history covers the case that this revision is compacted.
 
 `split_into_batches` splits changes into batches of bounded size. `RawKeys` contains the keys that do not belong to a
 resource, such as elections.
@@ -94,7 +94,7 @@ def _batch_end(changes: Sequence[KeyChange], start: int) -> int:
     return end
 
 
-def next_limit(items: Sequence[KeyValue]) -> int:
+def next_page_limit(items: Sequence[KeyValue]) -> int:
     """Return the number of keys to request next, by the average size of these items."""
     size = sum(len(item.value) for item in items) // max(1, len(items))
     return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(1, size)))
@@ -123,18 +123,18 @@ class ReflectorTarget(Protocol):
         ...
 
     @property
-    def late(self) -> Sequence[str]:
+    def late_prefixes(self) -> Sequence[str]:
         """Prefixes of the keys that are loaded last."""
         ...
 
-    def may_become(self, items: Sequence[KeyValue]) -> bool:
+    def is_same_history(self, items: Sequence[KeyValue]) -> bool:
         """Report whether this state can belong to the same history as the current one. Its revision is not below the current
         revision. If the result is False, the histories differ."""
         ...
 
-    def install(self, revision: int, items: Sequence[KeyValue]) -> None:
-        """Replace the state by the one at `revision`. The items include commit markers, but no keys that are `late`. The state
-        of these keys is discarded."""
+    def install_state(self, revision: int, items: Sequence[KeyValue]) -> None:
+        """Replace the state by the one at `revision`. The items include commit markers, but no keys with `late_prefixes`. The
+        state of these keys is discarded."""
         ...
 
     async def install_late_prefix(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
@@ -142,7 +142,7 @@ class ReflectorTarget(Protocol):
         the prefix remains without a state."""
         ...
 
-    def apply(self, changes: ChangeBatch) -> ChangeBatch | None:
+    def apply_changes(self, changes: ChangeBatch) -> ChangeBatch | None:
         """Apply as many whole revisions as fit into a time slice. Return the remaining changes; None if there are none."""
         ...
 
@@ -184,7 +184,7 @@ class Reflector:
         restarted."""
         if revision > self._target.revision and self._stall is not None and self._stall.when() is None:
             self._expected = revision
-            self._postpone_stall(self._stall)
+            self._extend_stall_limit(self._stall)
 
     async def _load_and_follow(self) -> None:
         now = await self._storage.current_revision()
@@ -203,12 +203,12 @@ class Reflector:
             self._must_load = True  # the watch has delivered nothing since the load, so it cannot be verified
         try:
             if self._must_load:
-                await self._load(now)
+                await self._load_state(now)
                 self._must_load, self._history = False, HISTORY
             revision = self._target.revision
             self._unproven = self._recent if self._recent and self._recent[-1].mod_revision == revision else ()
             self._goal = now
-            await run_until_first(self._follow(), self._load_late())
+            await run_until_first(self._follow_watch(), self._load_late_prefixes())
         except Compacted:
             last = _changes_of_revision(self._target.revision, self._recent)
             if self._unproven and len(last) < len(self._unproven):
@@ -223,7 +223,7 @@ class Reflector:
             self._goal = None
             self._unproven, self._repeated = (), []
 
-    async def _load(self, now: int) -> None:
+    async def _load_state(self, now: int) -> None:
         try:
             revision = max(EMPTY, now - self._history)
             items = await self._read_all(revision)
@@ -231,16 +231,16 @@ class Reflector:
             revision = compacted.compact_revision
             items = await self._read_all(revision)
         self.restored = self._history == HISTORY_RESTORED
-        if not self.restored and 0 < self._target.revision <= revision and not self._target.may_become(items):
+        if not self.restored and 0 < self._target.revision <= revision and not self._target.is_same_history(items):
             raise StorageRestored(
                 f"revision {revision} of the storage does not follow the applied revisions: the storage was restored"
             )
-        self._target.install(revision, items)
+        self._target.install_state(revision, items)
         self._recent = ()
-        self._missing = dict.fromkeys(self._target.late, revision)
+        self._missing = dict.fromkeys(self._target.late_prefixes, revision)
         log.info("loaded %d keys at revision %d", len(items), revision)
 
-    async def _load_late(self) -> None:
+    async def _load_late_prefixes(self) -> None:
         """Load the late prefixes, then wait for cancellation."""
         backoff = Backoff(initial=0.02, maximum=1.0, rng=self._rng)
         while self._missing:
@@ -259,7 +259,9 @@ class Reflector:
         await asyncio.Event().wait()
 
     async def _read_all(self, revision: int) -> list[KeyValue]:
-        return await self._read_prefix(ROOT, revision, self._target.late) + await self._read_prefix(COMMITS_PREFIX, revision)
+        return await self._read_prefix(ROOT, revision, self._target.late_prefixes) + await self._read_prefix(
+            COMMITS_PREFIX, revision
+        )
 
     async def _read_prefix(self, prefix: str, revision: int, skipped: Sequence[str] = ()) -> list[KeyValue]:
         """Read all keys with the prefix, except those with a prefix in `skipped`."""
@@ -269,10 +271,10 @@ class Reflector:
             page = await self._storage.page(prefix, after=after, limit=limit, revision=revision)
             page_items, after, more = skip_prefixes(page, skipped)
             items += page_items
-            limit = next_limit(page.items)
+            limit = next_page_limit(page.items)
         return items
 
-    async def _follow(self) -> None:
+    async def _follow_watch(self) -> None:
         start = self._unproven[0].mod_revision if self._unproven else self._target.revision + 1
         watch = self._storage.watch(start)
         try:
@@ -292,25 +294,25 @@ class Reflector:
 
     async def _apply_changes(self, received_changes: ChangeBatch, stall: asyncio.Timeout) -> None:
         before = self._target.revision
-        if self._unproven and not self._has_resumed(received_changes):
+        if self._unproven and not self._has_repeated_last_changes(received_changes):
             return
         for number, batch in enumerate(split_into_batches(received_changes, before)):
             if number:
                 await asyncio.sleep(0)  # let other tasks run during a long backlog
-            left = self._target.apply(batch)
+            left = self._target.apply_changes(batch)
             if batch.changes:
                 self._recent = _changes_since_marker(self._recent, batch.changes)
             while left is not None:
                 self._record_progress(stall, before)
                 await asyncio.sleep(0)
-                left = self._target.apply(left)
+                left = self._target.apply_changes(left)
         self._record_progress(stall, before)
 
     def _record_progress(self, stall: asyncio.Timeout, before: int) -> None:
         if stall.when() is not None and self._target.revision > before:
-            self._postpone_stall(stall)
+            self._extend_stall_limit(stall)
 
-    def _has_resumed(self, received_changes: ChangeBatch) -> bool:
+    def _has_repeated_last_changes(self, received_changes: ChangeBatch) -> bool:
         """Report whether the watch has repeated the last applied changes. Raises StorageRestored if the changes differ."""
         revision = self._target.revision
         self._repeated += [change for change in received_changes.changes if change.mod_revision <= revision]
@@ -321,7 +323,7 @@ class Reflector:
         self._unproven, self._repeated = (), []
         return True
 
-    def _postpone_stall(self, stall: asyncio.Timeout) -> None:
+    def _extend_stall_limit(self, stall: asyncio.Timeout) -> None:
         behind = self._target.revision < self._expected
         stall.reschedule(asyncio.get_running_loop().time() + STALL_LIMIT if behind else None)
 

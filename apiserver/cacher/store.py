@@ -114,7 +114,7 @@ class CacheEntry(Generic[T]):
         """Parse and cache the object before several calls of `parse_uncached`."""
         self._obj = self.parse_uncached()
 
-    def release(self) -> None:
+    def release_object(self) -> None:
         """Drop the cached object. An entry that only the event log refers to needs only its value."""
         self._obj = None
 
@@ -403,7 +403,7 @@ class CacheSnapshots(Generic[T]):
             WeakValueDictionary()
         )  # sorted by age, the oldest first
 
-    def take(self, key: Hashable, revision: int, entries: Callable[[], list[CacheEntry[T]]]) -> CacheSnapshot[T]:
+    def take_snapshot(self, key: Hashable, revision: int, entries: Callable[[], list[CacheEntry[T]]]) -> CacheSnapshot[T]:
         """Return the snapshot with an equal key, or create one. Equal keys mean equal states, possibly at other revisions."""
         snapshot = self._snapshots.pop(key, None)
         if snapshot is None:
@@ -477,7 +477,7 @@ class CurrentRevisionReader:
         self._waiters: list[asyncio.Future[int]] = []
         self._read_requested = asyncio.Event()
         self._deadlines: dict[asyncio.Future[int], float] = {}
-        self._timer = DeadlineTimer(self._expire)
+        self._timer = DeadlineTimer(self._end_expired_calls)
 
     async def read_current_revision(self, deadline: float = math.inf) -> int:
         """Return the revision of the storage at an instant after the call (linearizable). `deadline`: by the loop's clock.
@@ -492,7 +492,7 @@ class CurrentRevisionReader:
         finally:
             del self._deadlines[answer]
 
-    def _expire(self, now: float) -> float:
+    def _end_expired_calls(self, now: float) -> float:
         """End the calls of `read_current_revision` whose deadline has passed. Return the next deadline."""
         _fail_waiters([answer for answer, deadline in self._deadlines.items() if deadline <= now], TimeoutError())
         return min((deadline for deadline in self._deadlines.values() if deadline > now), default=math.inf)

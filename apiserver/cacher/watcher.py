@@ -36,7 +36,7 @@ from typing import Any, Protocol, Self
 
 from pinnace.api import wire
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.apiserver.cacher.history import EncodedResponse, HistoryFingerprints
+from pinnace.apiserver.cacher.event_history import EncodedResponse, HistoryFingerprints
 from pinnace.apiserver.cacher.store import CacheError, CacheEvent, SelectionPredicate, SlowWatcher
 from pinnace.apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -90,11 +90,11 @@ class SendBuffer:
         return bool(self._waiting)
 
     @property
-    def next(self) -> int:
+    def next_size(self) -> int:
         """The size of the first response in bytes. The buffer must not be empty."""
         return self._waiting[0].size
 
-    def put(self, shared: SharedResponse) -> bool:
+    def put_response(self, shared: SharedResponse) -> bool:
         """Add a response. On overflow, clear the buffer and return False. The client then resumes the watch."""
         size = self.bytes + shared.size
         if size > self._max_bytes or len(self._waiting) >= self._max_responses:
@@ -105,7 +105,7 @@ class SendBuffer:
         self.bytes = size
         return True
 
-    def take(self, most: int = MERGE_BYTES) -> EncodedResponse:
+    def take_response(self, most: int = MERGE_BYTES) -> EncodedResponse:
         """Remove and concatenate the first responses, up to `most` bytes but at least one. The buffer must not be empty."""
         waiting = self._waiting
         first = waiting.popleft()
@@ -144,7 +144,7 @@ class ReplayScheduler:
         """Report whether the time slice is over. A running step must then end."""
         return self._clock.monotonic() >= self._until
 
-    async def step(self, budget: SendBudget, work: Callable[[], None]) -> None:
+    async def run_step(self, budget: SendBudget, work: Callable[[], None]) -> None:
         """Run `work` in a time slice, and raise its errors. If this call is cancelled, the work can still run."""
         done = asyncio.get_running_loop().create_future()
         self._queue.setdefault(budget, deque()).append((work, done))
@@ -173,7 +173,7 @@ class ReplayScheduler:
             if not done.done():
                 try:
                     work()
-                except Exception as error:  # raised by `step`, for example if an object cannot be parsed
+                except Exception as error:  # raised by `run_step`, for example if an object cannot be parsed
                     done.set_exception(error)
                 else:
                     done.set_result(None)
@@ -196,11 +196,11 @@ class WatchHub(Protocol):
 
     delivered_events: int
 
-    def join(self, watcher: "CacheWatcher") -> None:
+    def start_watcher(self, watcher: "CacheWatcher") -> None:
         """Start to send the selected events to a watcher."""
         ...
 
-    def leave(self, watcher: "CacheWatcher") -> None: ...
+    def remove_watcher(self, watcher: "CacheWatcher") -> None: ...
 
 
 class CacheWatcher:
@@ -227,7 +227,7 @@ class CacheWatcher:
         self.delivered = since
         """The last revision that was returned to the reader."""
         self.idle = False
-        """True if no response was added since the last call of `WatchDispatcher.bookmark`."""
+        """True if no response was added since the last call of `WatchDispatcher.send_bookmarks`."""
         self.budget = budget if budget is not None else SendBudget(SendPool())
         self._hub = hub
         self._replay: Iterator[EncodedResponse] | None = replayed
@@ -238,7 +238,7 @@ class CacheWatcher:
         self._closed = False
         self._charged = 0  # bytes of the last returned response, until the reader requests the next one
         self._reader: asyncio.Future[None] | None = None
-        self.budget.open(self)
+        self.budget.add_watch(self)
 
     def __aiter__(self) -> Self:
         return self
@@ -249,7 +249,7 @@ class CacheWatcher:
         return self._closed or self._end is not None
 
     @property
-    def waiting(self) -> int:
+    def buffered_bytes(self) -> int:
         """The size of the buffer in bytes."""
         return self._buffer.bytes
 
@@ -261,19 +261,19 @@ class CacheWatcher:
                 encoded_response, self._next_replayed = self._next_replayed, None
                 return self._deliver_response(encoded_response)
             if self._replay is not None:
-                await self._step()
+                await self._run_replay_step()
             elif self._buffer:
-                if self.budget.crowded and self._buffer.next < LARGE:
-                    return self._charge_and_deliver(self._buffer.take(LARGE - 1))
-                if self.budget.crowded:
+                if self.budget.must_wait and self._buffer.next_size < LARGE:
+                    return self._charge_and_deliver(self._buffer.take_response(LARGE - 1))
+                if self.budget.must_wait:
                     await self._wait_for_room()
                 if self._buffer:
-                    return self._charge_and_deliver(self._buffer.take(MERGE_BYTES))
+                    return self._charge_and_deliver(self._buffer.take_response(MERGE_BYTES))
             elif self._end is not None:
                 self.close()
                 raise self._end
             else:
-                await self._wait()
+                await self._wait_for_response()
         raise StopAsyncIteration
 
     def enqueue_response(self, shared: SharedResponse) -> None:
@@ -281,11 +281,11 @@ class CacheWatcher:
         self.idle = False
         if self._end is not None:
             shared.release_holder()
-        elif not self._buffer.put(shared):
+        elif not self._buffer.put_response(shared):
             self.end(SlowWatcher(self.delivered))
         self._wake_reader()
 
-    def overflow(self) -> None:
+    def end_overflowed(self) -> None:
         """Clear the buffer, and end the watcher with SlowWatcher."""
         self._buffer.clear()
         self.end(SlowWatcher(self.delivered))
@@ -295,9 +295,9 @@ class CacheWatcher:
         if self._end is None:
             self._end = error
             self._replay = None
-            self._hub.leave(self)
+            self._hub.remove_watcher(self)
         if not self._buffer:
-            self.budget.close(self)
+            self.budget.remove_watch(self)
             self._wake_reader()
 
     def close(self) -> None:
@@ -307,24 +307,24 @@ class CacheWatcher:
             self._replay = self._next_replayed = None
             self._release_charge()
             self._buffer.clear()
-            self._hub.leave(self)
-            self.budget.close(self)
+            self._hub.remove_watcher(self)
+            self.budget.remove_watch(self)
             self._wake_reader()
 
-    async def _step(self) -> None:
+    async def _run_replay_step(self) -> None:
         """Run one step of the replay, after the flow has space in its budget and the scheduler has a time slice."""
-        if not self.budget.crowded:
-            await self._turns.step(self.budget, self._catch_up)
+        if not self.budget.must_wait:
+            await self._turns.run_step(self.budget, self._catch_up)
             return
         try:
             async with self.budget.reserve_turn(self):
-                await self._turns.step(self.budget, partial(self._catch_up, entitled=True))
+                await self._turns.run_step(self.budget, partial(self._catch_up, entitled=True))
         except TimeoutError:
-            self.overflow()
+            self.end_overflowed()
 
     def _catch_up(self, *, entitled: bool = False) -> None:
         """Read the next response of the replay, or switch to live. `entitled`: the watcher has reserved space in the budget."""
-        if self._replay is None or (self.budget.full and not entitled):
+        if self._replay is None or (self.budget.is_full and not entitled):
             return
         try:
             encoded_response = next(self._replay, None)
@@ -333,7 +333,7 @@ class CacheWatcher:
             return
         if encoded_response is None:
             self._replay = None
-            self._hub.join(self)
+            self._hub.start_watcher(self)
         elif encoded_response.response:
             self._next_replayed = encoded_response
             self._charge_budget(encoded_response)
@@ -364,9 +364,9 @@ class CacheWatcher:
         try:
             await self.budget.wait(self)
         except TimeoutError:
-            self.overflow()
+            self.end_overflowed()
 
-    async def _wait(self) -> None:
+    async def _wait_for_response(self) -> None:
         self._reader = asyncio.get_running_loop().create_future()
         try:
             await self._reader
@@ -392,12 +392,12 @@ class _WatcherGroup:
         self._since = 0.0
         self._recent = 0  # events sent since then
 
-    def count_from(self, now: float) -> None:
+    def begin_batch_interval(self, now: float) -> None:
         self._since, self._recent = now, 0
 
-    def is_due(self, now: float) -> bool:
+    def is_flush_due(self, now: float) -> bool:
         if now - self._since >= BATCH_DELAY:
-            self.count_from(now)
+            self.begin_batch_interval(now)
         return self._recent < BURST or self.size >= MERGE_BYTES
 
     def send_pending(self, revision: int, fingerprint: bytes) -> None:
@@ -442,7 +442,7 @@ class WatchDispatcher:
     def add_watcher(self, watcher: CacheWatcher) -> None:
         self._watchers[watcher] = None
 
-    def join(self, watcher: CacheWatcher) -> None:
+    def start_watcher(self, watcher: CacheWatcher) -> None:
         selection = watcher.selection
         if (group := self._groups.get(selection)) is not None and group.pending:
             self.flush_all()  # the replay has already sent these events; watchers whose buffer is full end
@@ -457,7 +457,7 @@ class WatchDispatcher:
         if watcher.announced:
             self._announced[watcher] = None
 
-    def leave(self, watcher: CacheWatcher) -> None:
+    def remove_watcher(self, watcher: CacheWatcher) -> None:
         self._watchers.pop(watcher, None)
         self._announced.pop(watcher, None)
         group = self._groups.get(watcher.selection)
@@ -476,7 +476,7 @@ class WatchDispatcher:
                 if not self._by_node[node]:
                     del self._by_node[node]
 
-    def route(self, event: CacheEvent[Any]) -> None:
+    def add_event(self, event: CacheEvent[Any]) -> None:
         """Add the event to the groups that select it. It is sent by a later `flush` or `flush_all`."""
         groups = self._unindexed_groups
         if self._by_node:
@@ -504,7 +504,7 @@ class WatchDispatcher:
             return
         now, fingerprint, waiting = self._clock.monotonic(), self._fingerprint_at(revision), []
         for group in self._pending_groups:
-            if group.is_due(now):
+            if group.is_flush_due(now):
                 group.send_pending(revision, fingerprint)
             else:
                 waiting.append(group)
@@ -515,10 +515,10 @@ class WatchDispatcher:
         now, fingerprint = self._clock.monotonic(), self._fingerprint_at(self._revision)
         pending_groups, self._pending_groups = self._pending_groups, []
         for group in pending_groups:
-            group.count_from(now)
+            group.begin_batch_interval(now)
             group.send_pending(self._revision, fingerprint)
 
-    def bookmark(self, revision: int) -> None:
+    def send_bookmarks(self, revision: int) -> None:
         """Send a bookmark at `revision` to the live watchers that received nothing since the last call."""
         self.flush_all()
         bookmark = self._encode_bookmark(revision)
@@ -529,7 +529,7 @@ class WatchDispatcher:
             else:
                 watcher.idle = True
 
-    def announce(self, revision: int) -> None:
+    def send_election_bookmarks(self, revision: int) -> None:
         """Send a bookmark at `revision` to the live watchers that request one after each election."""
         self.flush_all()
         bookmark = self._encode_bookmark(revision)
@@ -560,4 +560,4 @@ class WatchDispatcher:
         return uncharged_response(EncodedResponse(wire.watch_response((), revision, self._fingerprint_at(revision)), revision))
 
     def _fingerprint_at(self, revision: int) -> bytes:
-        return self._fingerprints.at(revision) or b""
+        return self._fingerprints.fingerprint_at(revision) or b""

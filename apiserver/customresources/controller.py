@@ -28,7 +28,7 @@ from pinnace.apiserver.cacher.store import CacheEntry, CacheError, SelectionPred
 from pinnace.apiserver.customresources.registry import CustomResources
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
-from pinnace.apiserver.registry.deletion import copy
+from pinnace.apiserver.registry.deletion import copy_without_version
 from pinnace.apiserver.registry.mutation import (
     Mutation,
     MutationEffect,
@@ -81,36 +81,36 @@ class DefinitionController:
         self._refresh = refresh
         self._clock = clock
         self._backoff = KeyedBackoff(RETRY, MAX_RETRY)
-        self._groups: dict[str, dict[str, _Named]] = {}
+        self._groups: dict[str, dict[str, _NamedDefinition]] = {}
         """The definitions by group and name."""
         self._due: dict[str, None] = {}
         self._busy = set[str]()
         self._changed = asyncio.Event()
-        custom.listen(self._handle_change)
+        custom.add_listener(self._handle_change)
 
     async def run(self) -> None:
         """Process definitions until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(WORKERS):
-                tasks.create_task(run_unending("definitions", self._work), name="definitions")
+                tasks.create_task(run_unending("definitions", self._run_worker), name="definitions")
 
     def _handle_change(self, name: str) -> None:
         """Process a changed definition, and those of its group whose names are not accepted: it may have freed their names."""
-        group, entry = self._groups.setdefault(name.partition(".")[2], {}), self._entry(name)
+        group, entry = self._groups.setdefault(name.partition(".")[2], {}), self._cached_definition(name)
         if entry is None:
             group.pop(name, None)
         else:
-            group[name] = _Named(entry, _without_schemas(entry.parse_uncached()))
-        self._add(name)
+            group[name] = _NamedDefinition(entry, _without_schemas(entry.parse_uncached()))
+        self._enqueue_definition(name)
         for other, named in group.items():
-            if named.is_rejected:
-                self._add(other)
+            if named.has_rejected_names:
+                self._enqueue_definition(other)
 
-    def _add(self, name: str) -> None:
+    def _enqueue_definition(self, name: str) -> None:
         self._due[name] = None
         self._changed.set()
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             await self._opened.wait()
             name = next((name for name in self._due if name not in self._busy), None)
@@ -121,7 +121,7 @@ class DefinitionController:
             del self._due[name]
             self._busy.add(name)
             try:
-                complete = await self._process(name)
+                complete = await self._sync_definition(name)
             except (CacheError, StorageError) as error:
                 log.warning("definition %s: %s", name, error)
                 complete = False
@@ -131,11 +131,11 @@ class DefinitionController:
             if complete:
                 self._backoff.forget(name)
             else:
-                asyncio.get_running_loop().call_later(self._backoff.next_delay(name), self._add, name)
+                asyncio.get_running_loop().call_later(self._backoff.next_delay(name), self._enqueue_definition, name)
 
-    async def _process(self, name: str) -> bool:
+    async def _sync_definition(self, name: str) -> bool:
         """Return whether nothing more is to do until the definition changes. Raises CacheError, StorageError."""
-        entry = self._entry(name)
+        entry = self._cached_definition(name)
         if entry is None:
             return True
         metadata = entry.parse_uncached().metadata
@@ -144,32 +144,32 @@ class DefinitionController:
         return await self._write_status(name, entry)
 
     async def _write_status(self, name: str, entry: CacheEntry[Definition]) -> bool:
-        instant = self._now()
+        instant = self._format_now()
         form = _without_schemas(entry.parse_uncached())
-        if compute_status(form, (other.form for other in self._others(name)), instant) is None:
+        if compute_status(form, (other.form for other in self._other_definitions_of_group(name)), instant) is None:
             return True
         await self._refresh()
-        others = self._others(name)
+        others = self._other_definitions_of_group(name)
         forms = [other.form for other in others]
 
         def change(present: ObjectVersion[Definition]) -> Definition:
-            new = copy(CUSTOM_RESOURCE_DEFINITIONS, present.obj)
+            new = copy_without_version(CUSTOM_RESOURCE_DEFINITIONS, present.obj)
             status = compute_status(_without_schemas(present.obj), forms, instant)
             if status is not None:
                 _set_status(new, status)
             return new
 
-        asked = _names(form)
-        rivals = tuple(other.guard for other in others if not asked.isdisjoint(_names(other.form)))
-        (outcome,) = await self._definitions.modify(
+        asked = _definition_names(form)
+        rivals = tuple(other.guard for other in others if not asked.isdisjoint(_definition_names(other.form)))
+        (outcome,) = await self._definitions.modify_object(
             "", name, change, _REQUEST, operation=AdmissionOperation.UPDATE_STATUS, guards=rivals
         )
-        return _needs_no_retry(name, outcome)
+        return _is_write_settled(name, outcome)
 
     async def _delete_objects(self, name: str) -> bool:
         """Delete the objects of a definition, and then its finalizer. Return whether the finalizer is removed."""
         await self._refresh()
-        entry, store = self._entry(name), self._store_of(name)
+        entry, store = self._cached_definition(name), self._store_of(name)
         if entry is None:
             return True
         if store is not None:
@@ -184,28 +184,28 @@ class DefinitionController:
             if entries:
                 await self._refresh()
                 if len(self._cacher.cache_of(resource)):
-                    await self._mutate(name, _note_deletion(self._now()))
+                    await self._mutate(name, _terminating_mutation(self._format_now()))
                     return False
-        return await self._mutate(name, _finish_deletion(self._now()))
+        return await self._mutate(name, _remove_finalizer_mutation(self._format_now()))
 
     async def _mutate(self, name: str, step: Callable[[ObjectVersion[Definition] | None], Next[Definition]]) -> bool:
         key = CUSTOM_RESOURCE_DEFINITIONS.key("", name)
-        (outcome,) = await self._definitions.mutate([Mutation(key, name, step)])
-        return _needs_no_retry(name, outcome)
+        (outcome,) = await self._definitions.run_mutations([Mutation(key, name, step)])
+        return _is_write_settled(name, outcome)
 
-    def _now(self) -> str:
+    def _format_now(self) -> str:
         return format_rfc3339(to_time(self._clock.time()))
 
-    def _entry(self, name: str) -> CacheEntry[Definition] | None:
+    def _cached_definition(self, name: str) -> CacheEntry[Definition] | None:
         return self._cache.get(CUSTOM_RESOURCE_DEFINITIONS.key("", name))
 
-    def _others(self, name: str) -> list["_Named"]:
+    def _other_definitions_of_group(self, name: str) -> list["_NamedDefinition"]:
         """Return the other definitions of the same group."""
         group = self._groups.get(name.partition(".")[2], {})
         return [named for other, named in group.items() if other != name]
 
 
-class _Named(NamedTuple):
+class _NamedDefinition(NamedTuple):
     """A definition that has names. `form`: its JSON form without schemas."""
 
     entry: CacheEntry[Definition]
@@ -216,12 +216,12 @@ class _Named(NamedTuple):
         return Guard(self.entry.key, self.entry.create_revision, self.entry.mod_revision)
 
     @property
-    def is_rejected(self) -> bool:
+    def has_rejected_names(self) -> bool:
         conditions = self.form.get("status", {}).get("conditions") or ()
         return any(condition["type"] == "NamesAccepted" and condition["status"] != "True" for condition in conditions)
 
 
-def _needs_no_retry(name: str, outcome: Outcome) -> bool:
+def _is_write_settled(name: str, outcome: Outcome) -> bool:
     """Return whether a write is not to be repeated, and log a refusal."""
     if not isinstance(outcome, Refusal) or outcome.code is Code.NOT_FOUND:
         return True
@@ -241,27 +241,27 @@ def _set_status(definition: Definition, status: dict[str, Any]) -> None:
     definition.status.CopyFrom(from_dict(CUSTOM_RESOURCE_DEFINITIONS, {"status": status}).status)
 
 
-def _names(form: dict[str, Any]) -> set[str]:
+def _definition_names(form: dict[str, Any]) -> set[str]:
     names = form["spec"].get("names", {})
     return {*(names.get(field, "") for field in _ALL_NAMES), *names.get("shortNames", ())} - {""}
 
 
-def _note_deletion(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:
+def _terminating_mutation(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:
     def step(version: ObjectVersion[Definition] | None) -> Next[Definition]:
         version = _still_existing(version)
-        new = copy(CUSTOM_RESOURCE_DEFINITIONS, version.obj)
+        new = copy_without_version(CUSTOM_RESOURCE_DEFINITIONS, version.obj)
         _set_terminating(new, "InstanceDeletionInProgress", "CustomResource deletion is in progress", now)
         return PutObject(new) if new.status != version.obj.status else MutationEffect.NO_OP
 
     return step
 
 
-def _finish_deletion(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:
+def _remove_finalizer_mutation(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:
     def step(version: ObjectVersion[Definition] | None) -> Next[Definition]:
         version = _still_existing(version)
         if CLEANUP_FINALIZER not in version.obj.metadata.finalizers:
             return MutationEffect.NO_OP
-        new = copy(CUSTOM_RESOURCE_DEFINITIONS, version.obj)
+        new = copy_without_version(CUSTOM_RESOURCE_DEFINITIONS, version.obj)
         new.metadata.finalizers.remove(CLEANUP_FINALIZER)
         _set_terminating(new, "InstanceDeletionCompleted", "removed all instances", now, "False")
         return PutObject(new) if new.metadata.finalizers else RemoveObject(last=new)

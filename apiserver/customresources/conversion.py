@@ -55,7 +55,7 @@ R = TypeVar("R")
 _Key = tuple[str, str, str, str, str]
 
 
-class _Work(NamedTuple):
+class _PendingConversion(NamedTuple):
     """An object to convert, and where the result is set. `key`: None if it cannot be cached."""
 
     key: _Key | None
@@ -76,11 +76,11 @@ class ConversionWebhooks:
 
     async def convert(self, objs: Sequence[CustomObject], version: CustomVersion) -> list[CustomObject]:
         """Return the objects in a version, in order. The results are shared and must not be changed. Raises Rejected."""
-        results, pending, new = list(objs), dict[int, asyncio.Future[CustomObject]](), list[_Work]()
+        results, pending, new = list(objs), dict[int, asyncio.Future[CustomObject]](), list[_PendingConversion]()
         for index, obj in enumerate(objs):
             if obj.apiVersion in ("", version.api_version):
                 continue
-            key = _key_of(obj, version)
+            key = _conversion_cache_key(obj, version)
             if key is not None and (converted := self._converted.get(key)) is not None:
                 self._converted.move_to_end(key)
                 results[index] = converted
@@ -88,13 +88,13 @@ class ConversionWebhooks:
             future = self._pending.get(key) if key is not None else None
             if future is None:
                 future = asyncio.get_running_loop().create_future()
-                future.add_done_callback(_retrieve)
-                new.append(_Work(key, obj, future))
+                future.add_done_callback(_mark_exception_retrieved)
+                new.append(_PendingConversion(key, obj, future))
                 if key is not None:
                     self._pending[key] = future
             pending[index] = future
-        for portion in _portions(new):
-            call = asyncio.create_task(self._run(portion, version))
+        for portion in _split_by_version(new):
+            call = asyncio.create_task(self._convert_batch(portion, version))
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
         if pending:
@@ -104,10 +104,10 @@ class ConversionWebhooks:
             results[index] = future.result()
         return results
 
-    async def _run(self, portion: Sequence[_Work], version: CustomVersion) -> None:
+    async def _convert_batch(self, portion: Sequence[_PendingConversion], version: CustomVersion) -> None:
         """Convert objects by one call. Several readers may wait for them, so a reader that leaves does not end the call."""
         try:
-            converted = await self._call([work.obj for work in portion], version)
+            converted = await self._call_webhook([work.obj for work in portion], version)
         except BaseException as error:
             refusal = error.refusal if isinstance(error, Rejected) else http_refusal(500, "", f"conversion failed: {error!r}")
             for work in portion:
@@ -118,19 +118,19 @@ class ConversionWebhooks:
             for work, obj in zip(portion, converted, strict=True):
                 work.result.set_result(obj)
                 if work.key is not None:
-                    self._remember(work.key, obj)
+                    self._cache_converted(work.key, obj)
         finally:
             for work in portion:
                 if work.key is not None:
                     self._pending.pop(work.key, None)
 
-    def _remember(self, key: _Key, obj: CustomObject) -> None:
+    def _cache_converted(self, key: _Key, obj: CustomObject) -> None:
         self._converted[key] = obj
         self._size += len(obj.content)
         while self._size > MAX_CACHED:
             self._size -= len(self._converted.popitem(last=False)[1].content)
 
-    async def _call(self, objs: Sequence[CustomObject], version: CustomVersion) -> list[CustomObject]:
+    async def _call_webhook(self, objs: Sequence[CustomObject], version: CustomVersion) -> list[CustomObject]:
         """Raises Rejected."""
         kind, uid = version.kind, new_uid(self._rng)
         source = f"{objs[0].apiVersion}, Kind={objs[0].kind}"
@@ -140,10 +140,14 @@ class ConversionWebhooks:
         if not review_version:
             raise Rejected(http_refusal(500, "", "no supported conversion review versions"))
         try:
-            body = await _compute(is_large, lambda: _request(objs, version, uid, review_version))
-            response = await self._client.post(_target(kind), body, TIMEOUT)
+            body = await _run_in_thread_if_large(
+                is_large, lambda: _encode_conversion_review(objs, version, uid, review_version)
+            )
+            response = await self._client.post(_webhook_target(kind), body, TIMEOUT)
             is_large = is_large or len(response) > LARGE
-            return await _compute(is_large, lambda: _read(response, objs, version, uid, review_version))
+            return await _run_in_thread_if_large(
+                is_large, lambda: _decode_conversion_review(response, objs, version, uid, review_version)
+            )
         except TooManyCalls as crowd:
             message = f"too many requests, please try again later: {crowd} are waiting for the conversion webhook for {source}"
             raise Rejected(Refusal(Code.UNAVAILABLE, "TooManyRequests", message, retry_after=RETRY_AFTER)) from None
@@ -157,13 +161,13 @@ class InvalidConversion(Exception):
     """The webhook has not converted the objects. The text continues "conversion webhook for ..."."""
 
 
-def _retrieve(future: "asyncio.Future[CustomObject]") -> None:
+def _mark_exception_retrieved(future: "asyncio.Future[CustomObject]") -> None:
     """Mark an error as known: its readers may have left."""
     if not future.cancelled():
         future.exception()
 
 
-def _key_of(obj: CustomObject, version: CustomVersion) -> _Key | None:
+def _conversion_cache_key(obj: CustomObject, version: CustomVersion) -> _Key | None:
     """Return the key of a stored version of an object; None if the object is not stored."""
     metadata, definition = obj.metadata, version.kind.definition.metadata
     if not metadata.resourceVersion or not metadata.uid:
@@ -171,9 +175,9 @@ def _key_of(obj: CustomObject, version: CustomVersion) -> _Key | None:
     return metadata.uid, metadata.resourceVersion, obj.apiVersion, version.api_version, definition.resourceVersion
 
 
-def _portions(works: Sequence[_Work]) -> Iterator[Sequence[_Work]]:
+def _split_by_version(works: Sequence[_PendingConversion]) -> Iterator[Sequence[_PendingConversion]]:
     """Yield the objects of each call: all of one version, and not too many."""
-    portion, size = list[_Work](), 0
+    portion, size = list[_PendingConversion](), 0
     for work in works:
         length = work.obj.ByteSize()
         is_full = len(portion) >= MAX_OBJECTS or size + length > MAX_REQUEST
@@ -186,17 +190,17 @@ def _portions(works: Sequence[_Work]) -> Iterator[Sequence[_Work]]:
         yield portion
 
 
-def _target(kind: CustomKind) -> WebhookTarget:
+def _webhook_target(kind: CustomKind) -> WebhookTarget:
     target = WebhookTarget.from_config(kind.definition.spec.conversion.webhook.clientConfig)
     return target if target.ca_bundle.strip() else WebhookTarget(target.url, b"", target.service)
 
 
-async def _compute(is_large: bool, function: Callable[[], R]) -> R:
+async def _run_in_thread_if_large(is_large: bool, function: Callable[[], R]) -> R:
     """Call a function, in a thread if its arguments are large."""
     return await asyncio.to_thread(function) if is_large else function()
 
 
-def _request(objs: Sequence[CustomObject], version: CustomVersion, uid: str, review_version: str) -> bytes:
+def _encode_conversion_review(objs: Sequence[CustomObject], version: CustomVersion, uid: str, review_version: str) -> bytes:
     sources = [version.kind.version_of(obj.apiVersion) for obj in objs]
     for obj, source in zip(objs, sources, strict=True):
         if source is None:
@@ -209,12 +213,12 @@ def _request(objs: Sequence[CustomObject], version: CustomVersion, uid: str, rev
     return json.dumps(review, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _read(
+def _decode_conversion_review(
     body: bytes, objs: Sequence[CustomObject], version: CustomVersion, uid: str, review_version: str
 ) -> list[CustomObject]:
     """Raises InvalidConversion."""
     try:
-        forms = _converted_forms(json.loads(body), uid, review_version)
+        forms = _converted_objects(json.loads(body), uid, review_version)
     except (ValueError, RecursionError) as error:
         raise InvalidConversion(f"failed: couldn't get version/kind; json parse error: {error}") from None
     if len(forms) != len(objs):
@@ -224,7 +228,7 @@ def _read(
     return [_read_object(form, obj, version, index, is_single) for index, (form, obj) in enumerate(pairs)]
 
 
-def _converted_forms(review: Any, uid: str, review_version: str) -> list[Any]:
+def _converted_objects(review: Any, uid: str, review_version: str) -> list[Any]:
     """Return the converted objects of a review. Raises InvalidConversion."""
     if not isinstance(review, dict):
         raise InvalidConversion("failed: couldn't get version/kind; json parse error: the response is not an object")

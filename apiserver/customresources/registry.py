@@ -55,11 +55,11 @@ class CustomResources:
         """The established kinds by the names of their definitions."""
         return self._kinds
 
-    def listen(self, listener: Callable[[str], None]) -> None:
+    def add_listener(self, listener: Callable[[str], None]) -> None:
         """Call the listener with the name of each definition that changes, and now with all names."""
         self._listeners.append(listener)
 
-    def reset(self, entries: Iterable[CacheEntry[CustomResourceDefinition]]) -> None:
+    def reset_entries(self, entries: Iterable[CacheEntry[CustomResourceDefinition]]) -> None:
         """Implement CacheObserver."""
         self._services.clear()
         definitions = [entry.parse_uncached() for entry in entries]
@@ -67,9 +67,9 @@ class CustomResources:
         self._kinds = {kind.qualified: kind for kind in kinds}
         before, self._names = self._names, {definition.metadata.name for definition in definitions}
         for name in before | self._names:
-            self._notify(name)
+            self._notify_listeners(name)
 
-    def change(
+    def handle_change(
         self, old: CacheEntry[CustomResourceDefinition] | None, new: CacheEntry[CustomResourceDefinition] | None
     ) -> None:
         """Implement CacheObserver."""
@@ -83,16 +83,16 @@ class CustomResources:
         if kind is not None:
             self._kinds[name] = kind
             if before is None or before.uid != kind.uid:
-                self._cacher.begin_custom(kind.storage.resource, entry.mod_revision)
+                self._cacher.begin_custom_resource(kind.storage.resource, entry.mod_revision)
         elif before is not None:
-            self._cacher.end_custom(before.storage.resource)
-        self._notify(name)
+            self._cacher.end_custom_resource(before.storage.resource)
+        self._notify_listeners(name)
 
     def method(self, path: str) -> Method | None:
         """Return the method with a path such as "/pinnace.v1.CustomObjects.v1.widgets.example.com/Get"."""
         service = path[1:].rpartition("/")[0]
         if service not in self._services:
-            version = self._version_of(service)
+            version = self._find_version(service)
             if version is None:
                 return None
             self._services[service] = self._new_methods(version)
@@ -106,7 +106,7 @@ class CustomResources:
             raise Rejected(Refusal(Code.UNIMPLEMENTED, "NotFound", f"the server has no method {path}"))
         return method
 
-    def _version_of(self, service: str) -> CustomVersion | None:
+    def _find_version(self, service: str) -> CustomVersion | None:
         version, _, name = service.removeprefix(f"{CUSTOM_SERVICE}.").partition(".")
         kind = self._kinds.get(name)
         if kind is None:
@@ -114,7 +114,7 @@ class CustomResources:
         found = kind.version_of(f"{kind.group}/{version}")
         return found if found is not None and found.spec.served else None
 
-    def _notify(self, name: str) -> None:
+    def _notify_listeners(self, name: str) -> None:
         for listener in self._listeners:
             listener(name)
 

@@ -19,7 +19,7 @@ from pinnace.apiextensions.subresources import ScaleError, scale_of, set_replica
 from pinnace.apiserver.auth.audit import AuditSink
 from pinnace.apiserver.auth.authorizer import Authorizer
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.customresources.store import VersionForm
+from pinnace.apiserver.customresources.store import VersionConverter
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import WriteRequest
 from pinnace.apiserver.registry.store import Store
@@ -88,7 +88,7 @@ class ConvertedObjectService(CustomObjectService):
         self,
         version: CustomVersion,
         store: Store[CustomObject],
-        form: VersionForm,
+        form: VersionConverter,
         cacher: Cacher,
         audit: AuditSink,
         authorizer: Authorizer,
@@ -97,42 +97,42 @@ class ConvertedObjectService(CustomObjectService):
         self._form = form
 
     async def create(self, request: Any, context: Context) -> bytes:
-        return await self._in_version(await super().create(request, context))
+        return await self._convert_to_served_version(await super().create(request, context))
 
     async def get(self, request: GetRequest, context: Context) -> bytes:
-        return await self._in_version(await super().get(request, context))
+        return await self._convert_to_served_version(await super().get(request, context))
 
     async def list(self, request: ListRequest | DeleteCollectionRequest, context: Context) -> bytes:
         data = await super().list(request, context)
         if isinstance(request, DeleteCollectionRequest):
             return data
         page = CustomObjectList.FromString(data)
-        items = await self._form.serve(page.items)
+        items = await self._form.convert_to_served(page.items)
         return b"".join((field(1, page.metadata.SerializeToString()), *(field(2, obj.SerializeToString()) for obj in items)))
 
     async def watch(self, request: WatchRequest, context: Context) -> AsyncIterator[bytes]:
         async with aclosing(super().watch(request, context)) as responses:  # type: ignore[type-var]  # an async generator, declared as an iterator
             async for data in responses:
                 response = CustomObjectWatchResponse.FromString(data)
-                objs = await self._form.serve([event.object for event in response.events])
+                objs = await self._form.convert_to_served([event.object for event in response.events])
                 for event, obj in zip(response.events, objs, strict=True):
                     if obj is not event.object:
                         event.object.CopyFrom(obj)
                 yield response.SerializeToString()
 
     async def update(self, request: Any, context: Context) -> bytes:
-        return await self._in_version(await super().update(request, context))
+        return await self._convert_to_served_version(await super().update(request, context))
 
     async def update_status(self, request: Any, context: Context) -> bytes:
-        return await self._in_version(await super().update_status(request, context))
+        return await self._convert_to_served_version(await super().update_status(request, context))
 
     async def patch(self, request: PatchRequest, context: Context) -> bytes:
-        return await self._in_version(await super().patch(request, context))
+        return await self._convert_to_served_version(await super().patch(request, context))
 
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
-        return await self._in_version(await super().delete(request, context))
+        return await self._convert_to_served_version(await super().delete(request, context))
 
-    async def _in_version(self, data: bytes) -> bytes:
-        (obj,) = await self._form.serve([CustomObject.FromString(data)])
+    async def _convert_to_served_version(self, data: bytes) -> bytes:
+        (obj,) = await self._form.convert_to_served([CustomObject.FromString(data)])
         data_in_version: bytes = obj.SerializeToString()
         return data_in_version

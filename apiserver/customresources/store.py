@@ -1,6 +1,6 @@
 """Writes of custom objects in one version.
 
-Steps see objects in the version (`VersionForm`), and etcd has them in the storage version. An update that changes nothing
+Steps see objects in the version (`VersionConverter`), and etcd has them in the storage version. An update that changes nothing
 writes an object nevertheless if it is stored in another version, or without defaults: so clients migrate objects.
 
 A new object is written only if its definition is the one by which it was validated, and is not being deleted. So no object
@@ -16,23 +16,23 @@ from pinnace.api.status import DEFINITION_TERMINATING, Code, Refusal
 from pinnace.apiextensions.kinds import TERMINATING, CustomVersion, has_condition
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.customresources.conversion import ConversionWebhooks
-from pinnace.apiserver.registry.large import RecentResults
+from pinnace.apiserver.registry.large import LargeResultCache
 from pinnace.apiserver.registry.mutation import Mutation
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.storage.interface import Guard
 
 
-class VersionForm:
+class VersionConverter:
     """The forms of objects of one version: as steps see them, and as etcd has them."""
 
     def __init__(self, version: CustomVersion, webhooks: ConversionWebhooks | None = None) -> None:
         """`webhooks`: None if objects are converted without the webhook of their kind, although it may have one."""
         self._version = version
         self._webhooks = webhooks if version.kind.converts_by_webhook else None
-        self._served: RecentResults[bytes] = RecentResults()
+        self._served: LargeResultCache[bytes] = LargeResultCache()
 
     @property
-    def needs_calls(self) -> bool:
+    def uses_webhook(self) -> bool:
         return self._webhooks is not None
 
     def from_stored(self, obj: CustomObject) -> CustomObject:
@@ -45,7 +45,7 @@ class VersionForm:
         return self._version.to_stored_object(obj)
 
     async def call_from_stored(self, obj: CustomObject) -> CustomObject:
-        (converted,) = await self.serve([obj])
+        (converted,) = await self.convert_to_served([obj])
         return self.from_stored(converted)
 
     async def call_to_stored(self, obj: CustomObject) -> CustomObject:
@@ -56,7 +56,7 @@ class VersionForm:
     def is_stored_form(self, obj: CustomObject) -> bool:
         return obj.apiVersion == self._version.kind.storage.api_version
 
-    async def serve(self, objs: Sequence[CustomObject]) -> list[CustomObject]:
+    async def convert_to_served(self, objs: Sequence[CustomObject]) -> list[CustomObject]:
         """Return stored objects in the version. They are shared and must not be changed. Raises Rejected."""
         assert self._webhooks is not None
         return await self._webhooks.convert(objs, self._version)

@@ -14,8 +14,8 @@ from pinnace.api.status import Violation
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiextensions.schema import StructuralSchema
 from pinnace.apiextensions.validation import validate_object
-from pinnace.apiserver.registry.large import LARGE, RecentResults
-from pinnace.apiserver.registry.strategy import Strategy, added_violations, warn
+from pinnace.apiserver.registry.large import LARGE, LargeResultCache
+from pinnace.apiserver.registry.strategy import Strategy, add_warnings, added_violations
 from pinnace.apiserver.registry.validation.fields import forbidden, invalid, validate_metadata, validate_metadata_update
 from pinnace.cel.rules import CompiledRules, compile_rules
 
@@ -30,16 +30,16 @@ class CustomObjectStrategy(Strategy[CustomObject]):
     def __init__(self, version: CustomVersion) -> None:
         super().__init__(version.resource)
         self._version = version
-        self._contents: RecentResults[bytes] = RecentResults()
-        self._violations: RecentResults[tuple[list[Violation], list[Violation]]] = RecentResults()
+        self._contents: LargeResultCache[bytes] = LargeResultCache()
+        self._violations: LargeResultCache[tuple[list[Violation], list[Violation]]] = LargeResultCache()
 
     @property
-    def is_cold(self) -> bool:
+    def needs_compilation(self) -> bool:
         """Rules are compiled once."""
-        return "_rules" not in self.__dict__
+        return "_compiled_rules" not in self.__dict__
 
     @cached_property
-    def _rules(self) -> CompiledRules:
+    def _compiled_rules(self) -> CompiledRules:
         rules = compile_rules(self._version.schema.props)
         rules.prepare()
         return rules
@@ -71,7 +71,7 @@ class CustomObjectStrategy(Strategy[CustomObject]):
 
     def validate(self, obj: CustomObject) -> list[Violation]:
         out: list[Violation] = []
-        if self._check_type(obj, out):
+        if self._collect_type_errors(obj, out):
             self.check_metadata(obj, out)
         return out + self._validate(obj, None, status=False)
 
@@ -85,7 +85,7 @@ class CustomObjectStrategy(Strategy[CustomObject]):
 
     def _validate_change(self, obj: CustomObject, old: CustomObject, *, status: bool) -> list[Violation]:  # type: ignore[override]  # custom objects have a narrower type
         out: list[Violation] = []
-        if self._check_type(obj, out):
+        if self._collect_type_errors(obj, out):
             new_violations, before = list[Violation](), list[Violation]()
             self.check_metadata(obj, new_violations)
             if new_violations:
@@ -96,7 +96,7 @@ class CustomObjectStrategy(Strategy[CustomObject]):
 
     def _validate(self, obj: CustomObject, old: CustomObject | None, *, status: bool) -> list[Violation]:
         """Return the violations. Those of rules that the object had before are warnings."""
-        rules = self._rules
+        rules = self._compiled_rules
 
         def compute() -> tuple[list[Violation], list[Violation]]:
             warnings = list[Violation]()
@@ -110,18 +110,18 @@ class CustomObjectStrategy(Strategy[CustomObject]):
                 to_dict(obj),
                 self._version.schema,
                 to_dict(old) if old is not None else None,
-                scale=self._scale,
+                scale=self._scale_subresource,
                 evaluate_rules=evaluate if rules.has_rules else None,
                 status=status,
             )
             return violations, warnings
 
-        key = (*_dependencies(obj), *(_dependencies(old) if old is not None else ()), status)
+        key = (*_validation_cache_key(obj), *(_validation_cache_key(old) if old is not None else ()), status)
         violations, warnings = self._violations.get(len(obj.content), key, compute)
-        warn(map(str, warnings))
+        add_warnings(map(str, warnings))
         return violations
 
-    def warm(self, obj: CustomObject) -> None:
+    def precompute(self, obj: CustomObject) -> None:
         new = CustomObject()
         new.CopyFrom(obj)
         self.prepare_create(new)
@@ -131,11 +131,11 @@ class CustomObjectStrategy(Strategy[CustomObject]):
         validate_metadata(obj.metadata, out, namespaced=self.resource.namespaced, any_finalizer=True)
 
     @property
-    def _scale(self) -> dict[str, Any] | None:
+    def _scale_subresource(self) -> dict[str, Any] | None:
         scale: dict[str, Any] | None = self._version.form.get("subresources", {}).get("scale")
         return scale
 
-    def _check_type(self, obj: CustomObject, out: list[Violation]) -> bool:
+    def _collect_type_errors(self, obj: CustomObject, out: list[Violation]) -> bool:
         """Append wrong types. Return whether there are none."""
         for field, value, expected in (
             ("kind", obj.kind, self.resource.kind),
@@ -160,6 +160,6 @@ class CustomObjectStrategy(Strategy[CustomObject]):
         return content
 
 
-def _dependencies(obj: CustomObject) -> tuple[bytes, str, str, str, str]:
+def _validation_cache_key(obj: CustomObject) -> tuple[bytes, str, str, str, str]:
     """Return the parts of an object on which its violations depend."""
     return obj.content, obj.metadata.name, obj.metadata.generateName, obj.apiVersion, obj.kind

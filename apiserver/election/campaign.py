@@ -18,14 +18,14 @@ from enum import Enum, auto
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.apiserver.cacher.store import ShuttingDown
 from pinnace.apiserver.election.candidate_queue import CandidateQueue, HeldKey, KeyState
-from pinnace.apiserver.election.history import (
+from pinnace.apiserver.election.leader_key import LeaderKey
+from pinnace.apiserver.election.term_history import (
     ETCD_RESTORED,
     NO_HEARTBEATS,
     PROTOCOL_ERROR,
     RESIGNED,
     STREAM_CLOSED,
 )
-from pinnace.apiserver.election.leader_key import LeaderKey
 from pinnace.apiserver.services.sessions import LeaseSession, SessionStream, StreamEvent, Timing, election_of
 from pinnace.apiserver.storage.committer import WriteConflict
 from pinnace.apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError
@@ -79,7 +79,7 @@ class CampaignSession:
             self._queue.remove_candidate(self._stream)
 
     async def _serve_stream(self) -> None:
-        while await self._advance() is CampaignStep.CONTINUE:
+        while await self._run_next_step() is CampaignStep.CONTINUE:
             if await self._handle_event() is CampaignStep.END:
                 return
 
@@ -95,10 +95,10 @@ class CampaignSession:
             return self._send_lost("the term has ended")  # do not renew the lease of another candidate
         try:
             self._session = await self._open_session(opening.session)
-            if self._has_left():  # another server takes over the key
+            if self._is_candidate_gone():  # another server takes over the key
                 return CampaignStep.END
             if record is not None and self._session.id == opening.session:  # otherwise, the old session has just expired
-                await self._key.take_over_key(record, self._session.id, self._has_left)
+                await self._key.take_over_key(record, self._session.id, self._is_candidate_gone)
         except (LeaseNotFound, WriteConflict) as error:
             return self._send_lost(f"the term has ended: {error}")
         self._stream.send(
@@ -127,7 +127,7 @@ class CampaignSession:
                     raise
         return await LeaseSession.open(self._storage, self._timing, self._clock)
 
-    async def _advance(self) -> CampaignStep:
+    async def _run_next_step(self) -> CampaignStep:
         """Execute the next step of the state machine. Return END at the end of the campaign."""
         if self._key.held is not None:
             return self._verify_leadership(self._key.held)
@@ -136,7 +136,7 @@ class CampaignSession:
             self._send_observed(record)
             if self._key.is_own_key(record, self._session.id):
                 return await self._adopt_key(record)
-            await self._consider_nomination(record)
+            await self._accept_nomination_if_due(record)
         elif self._queue.may_create_key(self._stream, self._session.id) and not self._queue.find_rival(self._scheduler_names):
             return await self._create_leader_key()
         return CampaignStep.CONTINUE
@@ -165,7 +165,7 @@ class CampaignSession:
         if self._clock.monotonic() - self._observed_at < self._timing.silence or not self._stream.recent:
             return CampaignStep.CONTINUE
         try:
-            held = await self._key.take_over_key(record, self._session.id, self._has_left)
+            held = await self._key.take_over_key(record, self._session.id, self._is_candidate_gone)
         except WriteConflict:
             return CampaignStep.CONTINUE
         except LeaseNotFound:
@@ -176,7 +176,7 @@ class CampaignSession:
         self._send_elected(held)
         return CampaignStep.CONTINUE
 
-    async def _consider_nomination(self, record: KeyValue) -> None:
+    async def _accept_nomination_if_due(self, record: KeyValue) -> None:
         """Accept a nomination of this candidate, or of any candidate if this one is next in the queue."""
         current = self._queue.nomination()
         if current is None or current[1].session or current[1].token != record.create_revision or not self._stream.recent:
@@ -238,7 +238,7 @@ class CampaignSession:
                 await self._key.depose_leader(PROTOCOL_ERROR)
                 return self._send_lost("expected heartbeat or resign")
 
-    def _has_left(self) -> bool:
+    def _is_candidate_gone(self) -> bool:
         return self._stream.gone
 
     def _acknowledge_heartbeat(self, sequence: int) -> None:

@@ -16,7 +16,7 @@ from pinnace.api.resources import ELECTIONS_PREFIX, election_key, nomination_key
 from pinnace.api.scalars import to_micro_time
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheError
-from pinnace.apiserver.election.history import (
+from pinnace.apiserver.election.term_history import (
     LEASE_EXPIRED,
 )
 from pinnace.apiserver.services.sessions import SessionStream, StreamEvent, decode_record, election_of
@@ -82,7 +82,7 @@ class CandidateQueue:
         """Return the key in the cache; None if it does not exist or this server has just deleted it."""
         if self._cacher.revision < self._last_delete and self._clock.monotonic() - self._vacant_since < CACHE_LAG:
             return None
-        return self._cacher.raw(self.key)
+        return self._cacher.raw_key(self.key)
 
     async def wait_for_revision(self, revision: int, timeout: float) -> None:
         """Wait until the cache has reached `revision`, for at most `timeout` seconds."""
@@ -125,7 +125,7 @@ class CandidateQueue:
 
     def nomination(self) -> tuple[KeyValue, Nomination] | None:
         """Return the nomination of the current transfer; None if there is none or it cannot be decoded."""
-        record = self._cacher.raw(self.nomination_key)
+        record = self._cacher.raw_key(self.nomination_key)
         nomination = decode_record(Nomination, record.value) if record else None
         return (record, nomination) if record and nomination else None
 
@@ -145,7 +145,7 @@ class CandidateQueue:
         """Return another election, by the cache, whose leader binds pods of one of these schedulers. Two such leaders would
         schedule the same pods independently. This check detects wrong configurations. It is not a lock."""
         names = set(scheduler_names)
-        elections = (election_of(record) for record in self._cacher.raw_items(ELECTIONS_PREFIX) if record.key != self.key)
+        elections = (election_of(record) for record in self._cacher.raw_keys(ELECTIONS_PREFIX) if record.key != self.key)
         return next((other for other in elections if not names.isdisjoint(other.scheduler_names)), None) if names else None
 
     def apply_change(self, change: KeyChange) -> None:

@@ -29,7 +29,7 @@ from pinnace.api.elections_pb2 import Election, Nomination, Term
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.scalars import to_micro_time
 from pinnace.apiserver.election.candidate_queue import CandidateQueue, HeldKey, term_of_key
-from pinnace.apiserver.election.history import (
+from pinnace.apiserver.election.term_history import (
     LEASE_EXPIRED,
     NOT_ACKNOWLEDGED,
     CandidateChange,

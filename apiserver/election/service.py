@@ -55,15 +55,15 @@ from pinnace.apiserver.auth.permissions import CAMPAIGN, CAMPAIGN_FOR, ActionTar
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.election.campaign import CampaignSession
 from pinnace.apiserver.election.candidate_queue import CandidateQueue
-from pinnace.apiserver.election.history import (
+from pinnace.apiserver.election.leader_key import CandidateIdentity, LeaderKey
+from pinnace.apiserver.election.term_history import (
     MAX_STORED_TERMS,
     HistoryWriter,
     decode_terms,
     is_history_complete,
-    with_presumed_ends,
+    terms_with_presumed_ends,
 )
-from pinnace.apiserver.election.leader_key import CandidateIdentity, LeaderKey
-from pinnace.apiserver.election.watch import ElectionWatch, election_names, election_state, with_candidates
+from pinnace.apiserver.election.watch import ElectionWatch, election_names, election_state, election_with_candidates
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.fencing import MIN_SECRET
 from pinnace.apiserver.services.methods import Context, read_timeout
@@ -118,7 +118,7 @@ class LeadershipTransfer:
     async def run(self) -> TransferElectionResponse:
         """Execute the transfer. Raises Rejected and StorageError. After CommitOutcomeUnknown the leader may have been
         deposed."""
-        record = self._cacher.raw(self._key)
+        record = self._cacher.raw_key(self._key)
         if record is None:
             raise Rejected(no_leader(self._name))
         before = election_of(record)
@@ -167,7 +167,7 @@ class LeadershipTransfer:
 
     async def _depose_leader(self, before: Election, nominated: int, nominee: str) -> Term:
         """Delete the key of this term, even if its session has moved to another server. Return the ended term."""
-        record = self._cacher.raw(self._key)
+        record = self._cacher.raw_key(self._key)
         ended = to_micro_time(self._clock.time())
         while record is not None and record.create_revision == before.token:
             guard = Guard(self._nomination_key, nominated)
@@ -189,7 +189,7 @@ class LeadershipTransfer:
         result for the key in etcd, because the cache can be behind. Raises StorageError."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while (result := select(self._cacher.raw(key))) is None:
+                while (result := select(self._cacher.raw_key(key))) is None:
                     self._changed.clear()
                     await self._changed.wait()
                 return result
@@ -237,13 +237,13 @@ DEFAULT_LEASE, MAX_LEASE = 2, 60
 """The TTL of leases of elections in seconds: the default, which is etcd's minimum, and the maximum."""
 
 
-def timing_of(ttl: int) -> Timing:
+def election_timing(ttl: int) -> Timing:
     """Return the times of elections with leases of `ttl` seconds. The interval does not depend on it, because candidates try
     another server after half a second without an answer (pinnace.client.election)."""
     return Timing(interval=0.2, silence=ttl / 2, ttl=ttl)
 
 
-TIMING = timing_of(DEFAULT_LEASE)
+TIMING = election_timing(DEFAULT_LEASE)
 """Short times are safe, because the fencing token protects writes independently of clocks.
 
 `silence` determines the failover time of a frozen leader. `ttl` determines for how long a leader continues while etcd is
@@ -279,8 +279,8 @@ class ElectionsService:
         self._streams = SessionStreams()
         self._watches: set[ElectionWatch] = set()
         self._history = HistoryWriter(storage, history_committer, clock, timing.ttl, rng or random.Random())
-        cacher.subscribe(ELECTIONS_PREFIX, self._on_change)
-        cacher.subscribe(NOMINATIONS_PREFIX, self._on_change)
+        cacher.subscribe(ELECTIONS_PREFIX, self._handle_key_change)
+        cacher.subscribe(NOMINATIONS_PREFIX, self._handle_key_change)
 
     async def run(self) -> None:
         """Write the election history until cancelled."""
@@ -293,10 +293,10 @@ class ElectionsService:
 
     async def get(self, request: GetElectionRequest, context: Context) -> Election:
         await self._cacher.wait_until_fresh(read_timeout(context))
-        record = self._cacher.raw(election_key(request.name))
+        record = self._cacher.raw_key(election_key(request.name))
         if record is None:
             raise Rejected(no_leader(request.name))
-        return with_candidates(self._cacher, request.name, record)
+        return election_with_candidates(self._cacher, request.name, record)
 
     async def list(self, request: ListElectionsRequest, context: Context) -> ListElectionsResponse:
         await self._cacher.wait_until_fresh(read_timeout(context))
@@ -304,8 +304,8 @@ class ElectionsService:
         if request.history:
             states = [election_state(cacher, name, now) for name in election_names(cacher)]
             return ListElectionsResponse(states=states, revision=cacher.revision)
-        led = ((raw_item.key.removeprefix(ELECTIONS_PREFIX), raw_item) for raw_item in cacher.raw_items(ELECTIONS_PREFIX))
-        return ListElectionsResponse(items=[with_candidates(cacher, name, record) for name, record in led])
+        led = ((raw_item.key.removeprefix(ELECTIONS_PREFIX), raw_item) for raw_item in cacher.raw_keys(ELECTIONS_PREFIX))
+        return ListElectionsResponse(items=[election_with_candidates(cacher, name, record) for name, record in led])
 
     async def watch(self, request: WatchElectionsRequest, context: Context) -> AsyncIterator[ElectionWatchResponse]:
         await self._cacher.wait_until_fresh(read_timeout(context))
@@ -333,15 +333,15 @@ class ElectionsService:
             unsubscribe()
         now = to_micro_time(self._clock.time())
         return ElectionHistoryResponse(
-            items=with_presumed_ends(terms, self._current_token(request.name), now)[-MAX_STORED_TERMS:]
+            items=terms_with_presumed_ends(terms, self._current_token(request.name), now)[-MAX_STORED_TERMS:]
         )
 
     def _stored_terms(self, election: str) -> Sequence[Term]:
-        return decode_terms(self._cacher.raw_items(terms_prefix(election)))
+        return decode_terms(self._cacher.raw_keys(terms_prefix(election)))
 
     def _current_token(self, election: str) -> int:
         """Return the token of the leader; 0 if there is none."""
-        record = self._cacher.raw(election_key(election))
+        record = self._cacher.raw_key(election_key(election))
         return record.create_revision if record is not None else 0
 
     async def transfer(self, request: TransferElectionRequest, context: Context) -> TransferElectionResponse:
@@ -355,11 +355,11 @@ class ElectionsService:
         """End all campaigns and watches because the server stops. Candidates and leaders continue with another server."""
         self._streams.drain()
         for watch in self._watches:
-            watch.end()
+            watch.end_stream()
 
-    def restored(self) -> None:
+    def end_restored_campaigns(self) -> None:
         """End all campaigns because the storage was restored."""
-        self._streams.restored()
+        self._streams.end_restored_streams()
 
     async def _serve_campaign(self, stream: SessionStream[CampaignRequest, CampaignResponse], user: User) -> None:
         request = await stream.receive()
@@ -382,7 +382,7 @@ class ElectionsService:
             if queue.is_empty:
                 self._queues.pop(queue.name, None)
 
-    def _on_change(self, change: KeyChange) -> None:
+    def _handle_key_change(self, change: KeyChange) -> None:
         queue = self._queues.get(change.key.rpartition("/")[2])
         if queue is not None:
             queue.apply_change(change)

@@ -22,7 +22,7 @@ from pinnace.api.resources import (
 from pinnace.api.scalars import to_micro_time, to_seconds
 from pinnace.api.status import Code, Refusal
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.election.history import MAX_STORED_TERMS, decode_terms, with_presumed_ends
+from pinnace.apiserver.election.term_history import MAX_STORED_TERMS, decode_terms, terms_with_presumed_ends
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services.sessions import decode_record, election_of
 from pinnace.apiserver.storage.interface import KeyChange, KeyValue
@@ -34,11 +34,11 @@ IDLE_INTERVAL = 2.0
 """Seconds after which a response without changes is sent."""
 
 
-def with_candidates(cacher: Cacher, name: str, record: KeyValue | None) -> Election:
+def election_with_candidates(cacher: Cacher, name: str, record: KeyValue | None) -> Election:
     """Return the election with its waiting candidates. `record` is None if the election has no leader."""
     election = election_of(record) if record is not None else Election(name=name)
     lease = record.lease if record is not None else 0
-    standing = (raw_item for raw_item in cacher.raw_items(candidates_prefix(name)) if raw_item.lease != lease)
+    standing = (raw_item for raw_item in cacher.raw_keys(candidates_prefix(name)) if raw_item.lease != lease)
     candidates = filter(None, (decode_record(Candidate, item.value) for item in standing))
     for candidate in sorted(candidates, key=lambda item: to_seconds(item.since)):
         candidate.ClearField("session")
@@ -48,16 +48,16 @@ def with_candidates(cacher: Cacher, name: str, record: KeyValue | None) -> Elect
 
 def election_names(cacher: Cacher) -> list[str]:
     """Return the names of all elections with a leader or stored terms."""
-    led = {raw_item.key.removeprefix(ELECTIONS_PREFIX) for raw_item in cacher.raw_items(ELECTIONS_PREFIX)}
-    past = {raw_item.key.removeprefix(TERMS_PREFIX).rpartition("/")[0] for raw_item in cacher.raw_items(TERMS_PREFIX)}
+    led = {raw_item.key.removeprefix(ELECTIONS_PREFIX) for raw_item in cacher.raw_keys(ELECTIONS_PREFIX)}
+    past = {raw_item.key.removeprefix(TERMS_PREFIX).rpartition("/")[0] for raw_item in cacher.raw_keys(TERMS_PREFIX)}
     return sorted(led | past)
 
 
 def election_state(cacher: Cacher, name: str, now: float) -> ElectionState:
     """Return the election with its stored terms. `now` is in Unix seconds."""
-    record, records = cacher.raw(election_key(name)), cacher.raw_items(terms_prefix(name))
-    election = with_candidates(cacher, name, record)
-    terms = with_presumed_ends(decode_terms(records), election.token, to_micro_time(now))
+    record, records = cacher.raw_key(election_key(name)), cacher.raw_keys(terms_prefix(name))
+    election = election_with_candidates(cacher, name, record)
+    terms = terms_with_presumed_ends(decode_terms(records), election.token, to_micro_time(now))
     if election.token and all(term.token != election.token for term in terms):
         terms.append(_started_term(election))
     revision = max((item.mod_revision for item in (*records, *filter(None, [record]))), default=0)
@@ -99,7 +99,7 @@ class ElectionWatch:
             for stop in stops:
                 stop()
 
-    def end(self) -> None:
+    def end_stream(self) -> None:
         """End the stream without an error, because the server stops."""
         self._ended = True
         self._changed.set()
@@ -119,7 +119,7 @@ class ElectionWatch:
         record = None
         if change.value is not None:
             record = KeyValue(change.key, change.value, change.create_revision, change.mod_revision, 1, change.lease)
-        election = with_candidates(self._cacher, name, record)
+        election = election_with_candidates(self._cacher, name, record)
         is_new, self._tokens[name] = election.token != self._tokens.get(name, 0), election.token
         terms = [_started_term(election)] if election.token and is_new else []
         self._queue_state(ElectionState(election=election, terms=terms, revision=change.mod_revision))
@@ -135,7 +135,7 @@ class ElectionWatch:
         self._queue_state(ElectionState(election=self._current_election(name), revision=change.mod_revision))
 
     def _current_election(self, name: str) -> Election:
-        return with_candidates(self._cacher, name, self._cacher.raw(election_key(name)))
+        return election_with_candidates(self._cacher, name, self._cacher.raw_key(election_key(name)))
 
     def _queue_state(self, state: ElectionState) -> None:
         if len(self._unsent) >= MAX_UNSENT:

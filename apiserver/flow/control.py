@@ -115,16 +115,18 @@ class SeatOwner(Protocol):
         """Implement Seat.release. It is called once per seat."""
         ...
 
-    def charge_answer(self, flow: "UserFlow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
-        """Implement Seat.answer."""
+    def charge_response(self, flow: "UserFlow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
+        """Implement Seat.charge_response."""
         ...
 
-    def watching(self, flow: "UserFlow[Seat]", selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
-        """Implement Seat.watching."""
+    def open_watch_budget(
+        self, flow: "UserFlow[Seat]", selection: WatchPredicate, *, bounded: bool, initial: bool
+    ) -> SendBudget:
+        """Implement Seat.open_watch_budget."""
         ...
 
-    def connection(self, flow: "UserFlow[Seat]", *, bounded: bool) -> AbstractContextManager[None]:
-        """Implement Seat.connection."""
+    def count_connection(self, flow: "UserFlow[Seat]", *, bounded: bool) -> AbstractContextManager[None]:
+        """Implement Seat.count_connection."""
         ...
 
 
@@ -165,21 +167,21 @@ class Seat:
             self._released = True
             self._seats.release_seat(self, self._flow)
 
-    def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
+    def charge_response(self, size: int, *, refusable: bool) -> Callable[[], None]:
         """Charge a response of `size` bytes to the flow. Call the returned function once, when the client has received the
         response or has disconnected. This can be long after `release`. Raises Rejected if the response is `refusable` and
         exceeds the send budget."""
-        return self._seats.charge_answer(self._flow, size, refusable)
+        return self._seats.charge_response(self._flow, size, refusable)
 
-    def watching(self, selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
+    def open_watch_budget(self, selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
         """Return the send budget of a new watch. `bounded`: the number of watches is limited. `initial`: the watch starts with
         the current state. Raises Rejected."""
-        return self._seats.watching(self._flow, selection, bounded=bounded, initial=initial)
+        return self._seats.open_watch_budget(self._flow, selection, bounded=bounded, initial=initial)
 
-    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
+    def count_connection(self, *, bounded: bool) -> AbstractContextManager[None]:
         """Count a connection to a kubelet while it is open. If `bounded`, the number of connections is limited, and entering
         the context raises Rejected above the limit."""
-        return self._seats.connection(self._flow, bounded=bounded)
+        return self._seats.count_connection(self._flow, bounded=bounded)
 
     def __enter__(self) -> Self:
         return self
@@ -199,13 +201,13 @@ class ExemptSeat:
     def release(self) -> None:
         return
 
-    def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
+    def charge_response(self, size: int, *, refusable: bool) -> Callable[[], None]:
         return self.release
 
-    def watching(self, selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
+    def open_watch_budget(self, selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
         return SendBudget(SendPool())
 
-    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
+    def count_connection(self, *, bounded: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
     def __enter__(self) -> Self:
@@ -238,16 +240,16 @@ class FlowMetrics(Protocol):
     """Metrics of flow control. `level` is the name of a priority level; `reason` is a reason of the diagrams above; `execute`
     is true if a waiting call started."""
 
-    def rejected(self, level: str, reason: str) -> None: ...
+    def record_rejection(self, level: str, reason: str) -> None: ...
 
-    def waited(self, level: str, seconds: float, execute: bool) -> None: ...
+    def record_wait(self, level: str, seconds: float, execute: bool) -> None: ...
 
 
 class NoFlowMetrics:
-    def rejected(self, level: str, reason: str) -> None:
+    def record_rejection(self, level: str, reason: str) -> None:
         return
 
-    def waited(self, level: str, seconds: float, execute: bool) -> None:
+    def record_wait(self, level: str, seconds: float, execute: bool) -> None:
         return
 
 
@@ -278,7 +280,7 @@ class PriorityAndFairness:
         self._latest: UserFlow[Seat] | None = None  # the flow of the last call
         self._uncrowded_from = 0.0  # the time from which this flow counts as alone
 
-    def enter(
+    def request_seat(
         self,
         level: str | None,
         user: str,
@@ -298,7 +300,7 @@ class PriorityAndFairness:
         if remaining is not None and remaining <= 0:
             raise self._count_rejection(flow, "time-out", _deadline_refusal())
         if writes:
-            self._refuse_unread(flow, 2 * MAX_UNSENT_BYTES)
+            self._require_unread_room(flow, 2 * MAX_UNSENT_BYTES)
         cost = max(1, cost)  # a cost from an invalid request could be negative
         seat = Seat(self, flow, cost, request.ByteSize() if isinstance(request, LazyRequest) else 0)
         if flow.seats_in_use < EAGER and not flow.waiting and flow.can_dispatch(cost, self._free_seats(flow.level)):
@@ -311,21 +313,21 @@ class PriorityAndFairness:
         """Implement SeatOwner."""
         if seat.waits:
             self._stop_waiting(seat, flow, execute=False)
-            self._meter.rejected(flow.level.name, "cancelled")
+            self._meter.record_rejection(flow.level.name, "cancelled")
             return
         flow.finish_call(seat.cost)
         self._seats_in_use -= seat.cost
         if self._waiting:
             self._start_waiting_calls()
 
-    def charge_answer(self, flow: UserFlow[Seat], size: int, refusable: bool) -> Callable[[], None]:
+    def charge_response(self, flow: UserFlow[Seat], size: int, refusable: bool) -> Callable[[], None]:
         """Implement SeatOwner."""
         if refusable:
-            self._refuse_unread(flow, MAX_UNSENT_BYTES)
+            self._require_unread_room(flow, MAX_UNSENT_BYTES)
         flow.budget.charge(size)
         return partial(flow.budget.charge, -size)
 
-    def watching(self, flow: UserFlow[Seat], selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
+    def open_watch_budget(self, flow: UserFlow[Seat], selection: WatchPredicate, *, bounded: bool, initial: bool) -> SendBudget:
         """Implement SeatOwner."""
         count, requirement_count = len(flow.budget.watches), flow.budget.requirement_count
         if bounded and count >= MAX_WATCHES:
@@ -339,11 +341,11 @@ class PriorityAndFairness:
             )
             raise self._count_rejection(flow, "watches", self._too_many_requests(flow, why))
         if initial:
-            self._refuse_unread(flow, MAX_UNSENT_BYTES)
+            self._require_unread_room(flow, MAX_UNSENT_BYTES)
         return flow.budget
 
     @contextmanager
-    def connection(self, flow: UserFlow[Seat], *, bounded: bool) -> Iterator[None]:
+    def count_connection(self, flow: UserFlow[Seat], *, bounded: bool) -> Iterator[None]:
         """Implement SeatOwner."""
         count = flow.budget.connections
         if bounded and count >= MAX_CONNECTIONS:
@@ -356,8 +358,8 @@ class PriorityAndFairness:
             flow.budget.connections -= 1
 
     @contextmanager
-    def stream(self, level: str | None, user: str, most: int = MAX_STREAMS) -> Iterator[None]:
-        """Count a request stream while it is open. `level` is as in `enter`. Raises Rejected if the flow has `most` open
+    def count_stream(self, level: str | None, user: str, most: int = MAX_STREAMS) -> Iterator[None]:
+        """Count a request stream while it is open. `level` is as in `request_seat`. Raises Rejected if the flow has `most` open
         streams.
         """
         if level is None:
@@ -390,19 +392,19 @@ class PriorityAndFairness:
     def _start_waiting_calls(self) -> None:
         """Start waiting calls in rounds, until no seats are free or no calls wait."""
         if self._pacing is None:
-            self._pacing = asyncio.ensure_future(self._start_in_rounds())
+            self._pacing = asyncio.ensure_future(self._run_dispatch_rounds())
 
-    async def _start_in_rounds(self) -> None:
+    async def _run_dispatch_rounds(self) -> None:
         try:
             while True:
                 if (pause := self._next_round - self._clock.monotonic()) > 0:
                     await self._clock.sleep(pause)
-                if not self._start_round():
+                if not self._dispatch_round():
                     return
         finally:
             self._pacing = None
 
-    def _start_round(self) -> bool:
+    def _dispatch_round(self) -> bool:
         """Start the calls of a round. Return False if no call can start."""
         begun, reading = 0, 0.0
         while begun < ROUND and not reading and (seat := self._start_next_call()) is not None:
@@ -418,18 +420,18 @@ class PriorityAndFairness:
         """Start the next call and return its seats; None if no call can start."""
         owed = [level for level in self.levels.values() if level.waiting and level.seats_in_use < level.seats]
         for level in chain((level for level in owed if level.overtaken >= MAX_OVERTAKEN), self.levels.values()):
-            if (seat := self._start_next_of_level(level)) is not None:
+            if (seat := self._dispatch_next_of_level(level)) is not None:
                 for other in owed:
                     other.overtaken += 1
                 level.overtaken = 0
                 return seat
         return None
 
-    def _start_next_of_level(self, level: PriorityLevel[Seat]) -> Seat | None:
+    def _dispatch_next_of_level(self, level: PriorityLevel[Seat]) -> Seat | None:
         """Start the next call of one level and return its seats; None if no call can start."""
         now = self._clock.monotonic()
-        while flow := level.next(self._free_seats(level)):
-            seat = flow.first()
+        while flow := level.next_flow(self._free_seats(level)):
+            seat = flow.first_call()
             if seat.future.done():  # cancelled, but the task has not released the seat yet
                 seat.release()
             elif seat.until <= now:
@@ -449,18 +451,18 @@ class PriorityAndFairness:
             )
         now = self._clock.monotonic()
         seat.wait(now, now + (WAIT_TIMEOUT if remaining is None else min(WAIT_TIMEOUT, remaining)), size)
-        flow.push(seat)
+        flow.enqueue_call(seat)
         self._waiting += 1
         self._crowded.set()
         self._start_waiting_calls()
 
     def _stop_waiting(self, seat: Seat, flow: UserFlow[Seat], *, execute: bool) -> None:
         seat.waits = False
-        flow.drop(seat)
+        flow.remove_call(seat)
         self._waiting -= 1
         if not self._waiting:
             self._crowded.clear()
-        self._meter.waited(flow.level.name, self._clock.monotonic() - seat.since, execute)
+        self._meter.record_wait(flow.level.name, self._clock.monotonic() - seat.since, execute)
 
     def _expire(self) -> None:
         """Refuse the calls whose wait has timed out."""
@@ -476,14 +478,14 @@ class PriorityAndFairness:
         refusal = self._too_many_requests(flow, f"waited for {WAIT_TIMEOUT:g} s") if in_time else _deadline_refusal()
         seat.refuse(self._count_rejection(flow, "time-out", refusal))
 
-    def _refuse_unread(self, flow: UserFlow[Seat], room: int) -> None:
+    def _require_unread_room(self, flow: UserFlow[Seat], room: int) -> None:
         """Raise Rejected if the unread responses of the flow exceed its share of `room`."""
-        if flow.budget.exceeds(room):
+        if flow.budget.exceeds_share_of(room):
             why = f"{flow.budget.unsent_bytes / (1 << 20):.1f} MiB of responses are unread: read them, or cancel their calls"
             raise self._count_rejection(flow, "untaken", self._too_many_requests(flow, why))
 
     def _count_rejection(self, flow: UserFlow[Seat], reason: str, refusal: Refusal) -> Rejected:
-        self._meter.rejected(flow.level.name, reason)
+        self._meter.record_rejection(flow.level.name, reason)
         return Rejected(refusal)
 
     def _too_many_requests(self, flow: UserFlow[Seat], why: str) -> Refusal:
@@ -512,7 +514,7 @@ class StreamAdmission(ExemptSeat, Generic[Q]):
         *,
         each: bool = False,
     ) -> None:
-        """`enter` returns the seats of a request or raises Rejected. `each`: every request acquires seats, not only the
+        """`request_seat` returns the seats of a request or raises Rejected. `each`: every request acquires seats, not only the
         first."""
         self._requests: AsyncIterator[Q | LazyRequest] | None = requests
         self._enter = enter
@@ -541,8 +543,8 @@ class StreamAdmission(ExemptSeat, Generic[Q]):
                 raise
         return self._read(request.data) if isinstance(request, LazyRequest) else request
 
-    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
-        return (self._seat or EXEMPT).connection(bounded=bounded)
+    def count_connection(self, *, bounded: bool) -> AbstractContextManager[None]:
+        return (self._seat or EXEMPT).count_connection(bounded=bounded)
 
     def release(self) -> None:
         self._released = not self._per_request

@@ -153,16 +153,16 @@ class UserFlow(Generic[CallT]):
         self.level.seats_in_use -= cost
         self.level.calls -= 1
 
-    def push(self, call: CallT) -> None:
+    def enqueue_call(self, call: CallT) -> None:
         self.waiting[call] = None
         self.bytes += call.size
         self.level.waiting += 1
         self.level.queued[self] = None
 
-    def first(self) -> CallT:
+    def first_call(self) -> CallT:
         return next(iter(self.waiting))
 
-    def drop(self, call: CallT) -> None:
+    def remove_call(self, call: CallT) -> None:
         """Remove a call from the queue."""
         del self.waiting[call]
         self.bytes -= call.size
@@ -197,21 +197,23 @@ class PriorityLevel(Generic[CallT]):
         if flow is None:
             if len(self._flows) >= MAX_IDLE_FLOWS:
                 self._flows = {
-                    name: flow for name, flow in self._flows.items() if flow.seats_in_use or flow.waiting or flow.budget.busy
+                    name: flow
+                    for name, flow in self._flows.items()
+                    if flow.seats_in_use or flow.waiting or flow.budget.is_in_use
                 }
             flow = self._flows[user] = UserFlow(self, user)
         return flow
 
-    def next(self, free: int) -> UserFlow[CallT] | None:
+    def next_flow(self, free: int) -> UserFlow[CallT] | None:
         """Return the flow whose first call starts next; None if no call can start."""
         chosen: UserFlow[CallT] | None = None
         for flow in self.queued:
-            if (chosen is None or flow.clock < chosen.clock) and flow.can_dispatch(flow.first().cost, free):
+            if (chosen is None or flow.clock < chosen.clock) and flow.can_dispatch(flow.first_call().cost, free):
                 chosen = flow
         return chosen
 
 
-def level_of(action: ResourceAction, *, pulse: bool) -> Classifier:
+def level_classifier(action: ResourceAction, *, pulse: bool) -> Classifier:
     """Return the classifier of a method with this permission. `pulse`: the method is a request stream that keeps its client
     alive, such as heartbeats."""
 
@@ -249,7 +251,7 @@ class HasStoredCounts(Protocol):
         ...
 
 
-def cost_of(method: MethodDescriptor, service: object = None) -> Cost:
+def cost_function(method: MethodDescriptor, service: object = None) -> Cost:
     """Return the cost function of a method."""
     size = service.stored_size if isinstance(service, HasStoredSizes) else lambda request: 0
     count = service.stored_count if isinstance(service, HasStoredCounts) else lambda request: sys.maxsize
@@ -301,7 +303,7 @@ class LazyRequest(NamedTuple):
         return len(self.data)
 
 
-def items_in(data: bytes, number: int, most: int) -> int:
+def count_encoded_items(data: bytes, number: int, most: int) -> int:
     """Return the number of occurrences of a message field among the first `most` fields of an encoded message. The limit bounds
     the time for malicious requests. At the first invalid field, counting ends.
 

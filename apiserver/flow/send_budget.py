@@ -83,11 +83,11 @@ class BudgetedWatch(Protocol):
         ...
 
     @property
-    def waiting(self) -> int:
+    def buffered_bytes(self) -> int:
         """The size of its buffered events in bytes."""
         ...
 
-    def overflow(self) -> None:
+    def end_overflowed(self) -> None:
         """End the watch and drop its buffered events."""
         ...
 
@@ -122,34 +122,34 @@ class SendBudget:
         self._queue: dict[BudgetedWatch, asyncio.Future[None]] = {}  # waiting watches (FIFO)
 
     @property
-    def busy(self) -> bool:
+    def is_in_use(self) -> bool:
         """True if the budget is in use and must be kept."""
         return bool(self.unsent_bytes or self.waiting or self.watches or self.connections or self.streams)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """True if only small responses can be sent."""
-        return self.exceeds(MAX_UNSENT_BYTES)
+        return self.exceeds_share_of(MAX_UNSENT_BYTES)
 
     @property
-    def crowded(self) -> bool:
+    def must_wait(self) -> bool:
         """True if a watch with a large response must wait."""
-        return bool(self._queue) or self.full
+        return bool(self._queue) or self.is_full
 
-    def exceeds(self, room: int) -> bool:
+    def exceeds_share_of(self, room: int) -> bool:
         """Report whether the flow's bytes in gRPC exceed its share of `room`."""
         return (
             self.unsent_bytes >= MINIMUM
             and 2 * self.unsent_bytes + self._pool.unsent_bytes - self._counted_unsent_bytes >= room
         )
 
-    def open(self, watch: BudgetedWatch) -> None:
+    def add_watch(self, watch: BudgetedWatch) -> None:
         """Add a watch."""
         self.watches[watch] = None
         self.requirement_count += self.added_requirements(watch.selection)
         self._selections[watch.selection] = self._selections.get(watch.selection, 0) + 1
 
-    def close(self, watch: BudgetedWatch) -> None:
+    def remove_watch(self, watch: BudgetedWatch) -> None:
         """Remove a watch without buffered events. Idempotent."""
         if watch not in self.watches:
             return
@@ -172,7 +172,7 @@ class SendBudget:
         self._pool.unsent_bytes += self._counted_unsent_bytes - before
         if size < 0:
             for budget in self._pool.queued:
-                budget.wake_next()
+                budget.wake_next_watch()
 
     def add_buffered(self, size: int) -> None:
         """Add `size` bytes of buffered events. A negative size removes bytes."""
@@ -195,24 +195,24 @@ class SendBudget:
         loop = asyncio.get_running_loop()
         turn = self._queue[watch] = loop.create_future()
         self._pool.queued[self] = None
-        self.wake_next()
+        self.wake_next_watch()
         try:
             async with asyncio.timeout(SEND_TIMEOUT):
                 await turn
-                while self.full and watch in self._queue:  # another response has used the budget
+                while self.is_full and watch in self._queue:  # another response has used the budget
                     turn = self._queue[watch] = loop.create_future()
                     await turn
             yield
         finally:
             self._queue.pop(watch, None)
             if self._queue:
-                self.wake_next()
+                self.wake_next_watch()
             else:
                 self._pool.queued.pop(self, None)
 
-    def wake_next(self) -> None:
+    def wake_next_watch(self) -> None:
         """Wake up the next watch if the budget is not full."""
-        if self._queue and not self.full:
+        if self._queue and not self.is_full:
             _wake_turn(next(iter(self._queue.values())))
 
     def enforce_limit(self) -> None:
@@ -222,8 +222,8 @@ class SendBudget:
     def end_largest_watches(self) -> bool:
         """End the watches with the largest buffers until the flow has fewer bytes. Return False if it has no watch to end."""
         before = self.waiting
-        for watch in sorted(self.watches, key=attrgetter("waiting"), reverse=True):
-            watch.overflow()
+        for watch in sorted(self.watches, key=attrgetter("buffered_bytes"), reverse=True):
+            watch.end_overflowed()
             if self.waiting < before:
                 return True
         return False

@@ -47,7 +47,15 @@ from pinnace.api.resources import (
 )
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, SelectionPredicate
-from pinnace.apiserver.quota.usage import COUNTED, GROWING, QuotaLimits, QuotaUsage, custom_usage, spent_at, use_of
+from pinnace.apiserver.quota.usage import (
+    COUNTED,
+    GROWING,
+    QuotaLimits,
+    QuotaUsage,
+    compute_usage,
+    custom_object_usage,
+    grace_period_end,
+)
 from pinnace.apiserver.registry.mutation import WriteCommitter
 from pinnace.apiserver.storage.committer import (
     MARKER_BYTES,
@@ -106,11 +114,11 @@ class _ChargedTransaction:
     @property
     def charges(self) -> list[Write]:
         return [
-            Write(key, state.bounds.with_used(self.used[key]).SerializeToString(), state.revision)
+            Write(key, state.bounds.quota_with_used(self.used[key]).SerializeToString(), state.revision)
             for key, state in self._charged.items()
         ]
 
-    def take(self, write: Write, shares: Sequence[tuple[QuotaState, Mapping[str, int]]]) -> bool:
+    def add_if_fits(self, write: Write, shares: Sequence[tuple[QuotaState, Mapping[str, int]]]) -> bool:
         """Add a write and its charges, if they fit into the transaction. The first write always fits. A write of a quota and a
         charge of the same quota are in different transactions, because a key can occur only once in a transaction."""
         charged = self._charged | {state.key: state for state, _ in shares}
@@ -149,7 +157,7 @@ class QuotaLedger:
         self._refresh = refresh
         self._clock = clock
 
-    async def send(self, pipeline: TransactionPipeline, writes: Sequence[Write]) -> Answer | DecidedOutcomes:
+    async def send_charged_group(self, pipeline: TransactionPipeline, writes: Sequence[Write]) -> Answer | DecidedOutcomes:
         """Implement pinnace.apiserver.storage.committer.SendGroup, for a committer with at most one transaction in flight."""
         try:
             await self._cacher.wait_for(max(write.expected for write in writes), PATIENCE)
@@ -167,7 +175,7 @@ class QuotaLedger:
         match answer:
             case Committed():
                 for charge in charges:
-                    self._states.record_version(charge.key, answer.revision, _charge_as_stored(charge, answer.revision))
+                    self._states.record_version(charge.key, answer.revision, _stored_charge(charge, answer.revision))
                 return DecidedOutcomes({write.key: answer.revision for write in transaction.writes} | transaction.denied)
             case CompareFailed():
                 for charge in charges:
@@ -190,22 +198,22 @@ class QuotaLedger:
                     if used is None:
                         return None
                     transaction.used[state.key] = dict(used)
-                if excess := state.bounds.excess(transaction.used[state.key], share):
+                if excess := state.bounds.exceeded_message(transaction.used[state.key], share):
                     if not counted:
                         return None
                     if self._can_be_denied(write):
                         transaction.denied[write.key] = _quota_denied(write, excess)
                         break
             else:
-                if not transaction.take(write, shares):
+                if not transaction.add_if_fits(write, shares):
                     break
         return transaction
 
     def _charged_quotas(self, write: Write, counted: bool) -> list[tuple[QuotaState, dict[str, int]]]:
         """Return the quotas that a write counts against, with the additional usage in each."""
         (use, before), namespace = self._usage_change(write), namespace_of(write.key)
-        states = self._states.cached(namespace) if counted else self._states.newest(namespace)
-        shares = ((state, state.bounds.growth(use, before)) for state in states if state.key != write.key)
+        states = self._states.cached_states(namespace) if counted else self._states.newest_states(namespace)
+        shares = ((state, state.bounds.usage_increase(use, before)) for state in states if state.key != write.key)
         return [(state, share) for state, share in shares if share]
 
     def _can_be_denied(self, write: Write) -> bool:
@@ -219,18 +227,18 @@ class QuotaLedger:
         return bool(new.spec != entry.obj.spec)
 
     def _count_usage(self, state: QuotaState) -> Mapping[str, int]:
-        return state.bounds.total(self._tally.usage_of(namespace_of(state.key)))
+        return state.bounds.charged_usage(self._tally.usage_of(namespace_of(state.key)))
 
     def _usage_change(self, write: Write) -> tuple[QuotaUsage, QuotaUsage | None]:
         """Return the usage of the object after and before the write. The usage before is None for a create."""
         resource, now = _resource_of(write), self._clock.time()
-        use = use_of(resource.message.FromString(write.value or b""), now, resource.stored_name)
+        use = compute_usage(resource.message.FromString(write.value or b""), now, resource.stored_name)
         if not write.expected:
             return use, None
         entry = self._cacher.cache_of(resource).get(write.key)
         if entry is None or entry.mod_revision != write.expected:
             return QuotaUsage(()), None  # the object has changed, so this write will fail
-        return use, use_of(entry.obj, now, resource.stored_name)
+        return use, compute_usage(entry.obj, now, resource.stored_name)
 
 
 def _resource_of(write: Write) -> Resource[Any]:
@@ -242,7 +250,7 @@ def _quota_denied(write: Write, why: str) -> WriteDenied:
     return WriteDenied(f'{_resource_of(write).stored_name} "{write.key.rpartition("/")[2]}" is forbidden: {why}')
 
 
-def _charge_as_stored(charge: Write, revision: int) -> KeyValue:
+def _stored_charge(charge: Write, revision: int) -> KeyValue:
     return KeyValue(charge.key, charge.value or b"", 0, revision, 0)
 
 
@@ -276,7 +284,7 @@ class QuotaStates:
         """Versions from responses of etcd by key, with the revision of the response."""
 
     @property
-    def keys(self) -> Mapping[str, Sequence[str]]:
+    def keys_by_namespace(self) -> Mapping[str, Sequence[str]]:
         """The sorted keys of quotas by namespace."""
         if self._indexed != self._cache.version:
             self._keys = {}
@@ -288,13 +296,13 @@ class QuotaStates:
             self._indexed = self._cache.version
         return self._keys
 
-    def cached(self, namespace: str) -> list[QuotaState]:
+    def cached_states(self, namespace: str) -> list[QuotaState]:
         """Return the quotas of a namespace at the revision of the cache."""
-        return [state for key in self.keys.get(namespace, ()) if (state := self._cached_state(key))]
+        return [state for key in self.keys_by_namespace.get(namespace, ()) if (state := self._cached_state(key))]
 
-    def newest(self, namespace: str) -> list[QuotaState]:
+    def newest_states(self, namespace: str) -> list[QuotaState]:
         """Return the newest known versions of the quotas of a namespace."""
-        return [state for key in self.keys.get(namespace, ()) if (state := self._newest_state(key))]
+        return [state for key in self.keys_by_namespace.get(namespace, ()) if (state := self._newest_state(key))]
 
     def record_version(self, key: str, revision: int, current: KeyValue | None) -> None:
         """Store the version of a quota at a revision of etcd. A value that cannot be decoded is ignored, as in the cache."""
@@ -325,7 +333,7 @@ def _parse_state(key: str, revision: int, value: bytes) -> QuotaState:
     return QuotaState(key, revision, QuotaLimits(ResourceQuota.FromString(value)), len(value))
 
 
-class _CachedCount(NamedTuple):
+class _CachedUsage(NamedTuple):
     versions: tuple[int, ...]
     """The versions of the caches."""
     until: float
@@ -342,7 +350,7 @@ class UsageTally:
         self._cacher = cacher
         self._caches = {resource: cacher.cache_of(resource) for resource in COUNTED}
         self._clock = clock
-        self._counts: dict[str, _CachedCount] = {}
+        self._counts: dict[str, _CachedUsage] = {}
 
     def usage_of(self, namespace: str) -> Mapping[QuotaUsage, int]:
         """Return the number of objects by usage."""
@@ -353,21 +361,21 @@ class UsageTally:
             last = self._counts[namespace] = self._count_usage(namespace, versions, last.known if last else {}, now)
         return last.uses
 
-    def retain(self, namespaces: Collection[str]) -> None:
+    def retain_namespaces(self, namespaces: Collection[str]) -> None:
         """Drop the cached counts of all other namespaces."""
         self._counts = {namespace: count for namespace, count in self._counts.items() if namespace in namespaces}
 
     def _count_usage(
         self, namespace: str, versions: tuple[int, ...], before: Mapping[str, tuple[CacheEntry[Any], QuotaUsage]], now: float
-    ) -> _CachedCount:
+    ) -> _CachedUsage:
         uses, known, until = Counter[QuotaUsage](), dict[str, tuple[CacheEntry[Any], QuotaUsage]](), float("inf")
         for resource, cache in self._caches.items():
             for entry in cache.select(SelectionPredicate.parse(resource, namespace, "", "")):
                 seen = before.get(entry.key)
                 if seen is None or seen[0] is not entry:
                     obj = entry.parse_uncached()
-                    seen = entry, use_of(obj, now)
-                    if resource is PODS and now <= (spent := spent_at(obj)) < float("inf"):
+                    seen = entry, compute_usage(obj, now)
+                    if resource is PODS and now <= (spent := grace_period_end(obj)) < float("inf"):
                         until = min(until, spent)
                         uses[seen[1]] += 1
                         continue
@@ -375,8 +383,8 @@ class UsageTally:
                 known[entry.key] = seen
         for custom in self._cacher.custom_caches():
             if objects := custom.count(namespace):
-                uses[custom_usage(custom.resource.stored_name)] += objects
-        return _CachedCount(versions, until, uses, known)
+                uses[custom_object_usage(custom.resource.stored_name)] += objects
+        return _CachedUsage(versions, until, uses, known)
 
 
 class QuotaRecount:
@@ -399,21 +407,21 @@ class QuotaRecount:
     async def _recount_all(self) -> float:
         """Recount all namespaces with quotas. Between two namespaces, other tasks run. Return the seconds spent."""
         spent, wrong = 0.0, list[Write]()
-        for namespace in list(self._states.keys):
+        for namespace in list(self._states.keys_by_namespace):
             before = self._clock.monotonic()
-            wrong += filter(None, (self._correct_quota(namespace, state) for state in self._states.cached(namespace)))
+            wrong += filter(None, (self._correct_quota(namespace, state) for state in self._states.cached_states(namespace)))
             spent += self._clock.monotonic() - before
             await self._clock.sleep(0)
-        self._tally.retain(self._states.keys)
+        self._tally.retain_namespaces(self._states.keys_by_namespace)
         await self._committer.commit_many(wrong)  # failed writes are repeated in the next round
         return spent
 
     def _correct_quota(self, namespace: str, state: QuotaState) -> Write | None:
         """Return the write that corrects the status of a quota; None if it is correct."""
-        used = state.bounds.total(self._tally.usage_of(namespace))
+        used = state.bounds.charged_usage(self._tally.usage_of(namespace))
         if state.bounds.matches_status(used):
             return None
-        return Write(state.key, state.bounds.with_used(used).SerializeToString(), state.revision)
+        return Write(state.key, state.bounds.quota_with_used(used).SerializeToString(), state.revision)
 
 
 class Quotas:
@@ -435,7 +443,9 @@ class Quotas:
         self.tally = UsageTally(cacher, clock)
         ledger = QuotaLedger(cacher, self.states, self.tally, refresh, clock)
         self._committer = committer
-        self._charging = Committer(storage, max_in_flight=1, send=ledger.send, clock=clock, rng=rng, preempted=preempted)
+        self._charging = Committer(
+            storage, max_in_flight=1, send=ledger.send_charged_group, clock=clock, rng=rng, preempted=preempted
+        )
         self._recount = QuotaRecount(self.states, self.tally, committer, clock, rng)
 
     async def run(self) -> None:
@@ -445,7 +455,7 @@ class Quotas:
             )
             tasks.create_task(run_unending("recount of quotas", self._recount.run), name="recount of quotas")
 
-    def commits(self, resource: Resource[Any]) -> WriteCommitter:
+    def committer_of(self, resource: Resource[Any]) -> WriteCommitter:
         """Return the committer for a resource."""
         if resource not in COUNTED and not (isinstance(resource, CustomResource) and resource.namespaced):
             return self._committer
@@ -463,7 +473,7 @@ class _QuotaWriteRouter:
         self._charging = charging
 
     async def commit_many(self, writes: Sequence[Write]) -> list[CommitOutcome]:
-        bounded = self._states.keys
+        bounded = self._states.keys_by_namespace
         charged = (
             [namespace_of(write.key) in bounded and self._may_increase_usage(write) for write in writes] if bounded else ()
         )

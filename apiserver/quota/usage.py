@@ -63,33 +63,33 @@ class QuotaUsage:
         return QuotaUsage(tuple((name, amount) for name, amount in more if amount > 0), self.scopes)
 
 
-def custom_usage(stored_name: str) -> QuotaUsage:
+def custom_object_usage(stored_name: str) -> QuotaUsage:
     """Return the usage of a custom object. `stored_name`: of its resource."""
     return QuotaUsage(((f"count/{stored_name}", 1),))
 
 
-def use_of(obj: Object, now: float, stored_name: str = "") -> QuotaUsage:
+def compute_usage(obj: Object, now: float, stored_name: str = "") -> QuotaUsage:
     """Return the usage of an object of a resource in COUNTED, or of a custom object. `now` is in Unix seconds. `stored_name`:
-    see `custom_usage`."""
+    see `custom_object_usage`."""
     match obj:
         case CustomObject():
-            return custom_usage(stored_name)
+            return custom_object_usage(stored_name)
         case Pod():
             known = _spec_usage(obj)
-            return known.spent if ended(obj) or spent_at(obj) < now else known.whole
+            return known.spent if ended(obj) or grace_period_end(obj) < now else known.whole
         case PersistentVolumeClaim():
-            return QuotaUsage(_count_names(PERSISTENT_VOLUME_CLAIMS) + _claim_usage(obj), _claim_scopes(obj))
+            return QuotaUsage(_count_names(PERSISTENT_VOLUME_CLAIMS) + _volume_claim_usage(obj), _volume_claim_scopes(obj))
         case Service():
             return QuotaUsage(_count_names(SERVICES) + _service_usage(obj))
     return _USAGE_OF_COUNTED[type(obj)]
 
 
-def kind_of(obj: Object) -> Resource[Any]:
+def counted_resource(obj: Object) -> Resource[Any]:
     """Return the resource of an object, one of COUNTED."""
     return _RESOURCE_OF_MESSAGE[type(obj)]
 
 
-def spent_at(pod: Pod) -> float:
+def grace_period_end(pod: Pod) -> float:
     """Return the end of a deleted pod's grace period in Unix seconds; infinity if it is not deleted. After that time the pod is
     not counted, even if it still exists because its node is lost."""
     metadata = pod.metadata
@@ -98,7 +98,7 @@ def spent_at(pod: Pod) -> float:
     return metadata.deletionTimestamp.seconds + metadata.deletionGracePeriodSeconds
 
 
-def stated_names(pod: Pod) -> Mapping[str, frozenset[str]]:
+def set_resource_names(pod: Pod) -> Mapping[str, frozenset[str]]:
     """Return the quota names of the requests and limits that are set, by container and init container."""
     return _spec_usage(pod).stated_names
 
@@ -138,15 +138,14 @@ def _compute_spec_usage(spec_bytes: bytes) -> _SpecUsage:
     whole = QuotaUsage(
         (*counts, (PODS.plural, 1), *sorted(_compute_resource_usage(requests, spec_limits(spec)).items())), scopes
     )
-    of_pod = _stated_resources(spec.resources)
+    of_pod = _set_resources(spec.resources)
     said = {
-        container.name: _stated_resources(container.resources) | of_pod
-        for container in (*spec.containers, *spec.initContainers)
+        container.name: _set_resources(container.resources) | of_pod for container in (*spec.containers, *spec.initContainers)
     }
     return _SpecUsage(whole, QuotaUsage(counts, scopes), said)
 
 
-def _stated_resources(resources: ResourceRequirements) -> frozenset[str]:
+def _set_resources(resources: ResourceRequirements) -> frozenset[str]:
     return _REQUIRED_RESOURCES.intersection(_compute_resource_usage(amounts(resources.requests), amounts(resources.limits)))
 
 
@@ -181,7 +180,7 @@ def _affinity_terms(spec: PodSpec) -> list[PodAffinityTerm]:
     return required + [term.podAffinityTerm for side in sides for term in side.preferredDuringSchedulingIgnoredDuringExecution]
 
 
-def _claim_usage(claim: PersistentVolumeClaim) -> tuple[tuple[str, int], ...]:
+def _volume_claim_usage(claim: PersistentVolumeClaim) -> tuple[tuple[str, int], ...]:
     """Return the size of a claim, and its size and count for its storage class. The size is at least the allocated one: a claim
     can request less after a failed expansion."""
     storage_class = class_of(claim)
@@ -200,7 +199,7 @@ def _storage_usage(quantities: Mapping[str, Quantity]) -> int:
     return 0
 
 
-def _claim_scopes(claim: PersistentVolumeClaim) -> Scopes:
+def _volume_claim_scopes(claim: PersistentVolumeClaim) -> Scopes:
     status = claim.status
     named = (
         claim.spec.volumeAttributesClassName,
@@ -232,26 +231,26 @@ class QuotaLimits:
     def __init__(self, quota: ResourceQuota) -> None:
         self.hard = _parse_amounts(quota.spec.hard)
         self._quota = quota
-        self._requirements = _requirements(quota)
+        self._requirements = _scope_requirements(quota)
         used = _parse_amounts(quota.status.used)
         self.used: Mapping[str, int] | None = used if used.keys() >= self.hard.keys() else None
         """The usage in the status; None if it is incomplete, because no server has counted yet."""
 
-    def share(self, use: QuotaUsage) -> dict[str, int]:
+    def usage_in_quota(self, use: QuotaUsage) -> dict[str, int]:
         """Return the usage of an object in this quota by name; {} if the quota does not apply."""
         share = {name: value for name, value in use.amounts if value and name in self.hard}
         return share if share and self._in_all_scopes(use) else {}
 
-    def growth(self, use: QuotaUsage, before: QuotaUsage | None) -> dict[str, int]:
+    def usage_increase(self, use: QuotaUsage, before: QuotaUsage | None) -> dict[str, int]:
         """Return the increase of an object's usage in this quota. The full usage is returned for a new object (`before` is
         None), and for an object that enters the scopes."""
-        return self.share(use if before is None or not self._in_all_scopes(before) else use.increase_over(before))
+        return self.usage_in_quota(use if before is None or not self._in_all_scopes(before) else use.increase_over(before))
 
-    def total(self, uses: Mapping[QuotaUsage, int]) -> dict[str, int]:
+    def charged_usage(self, uses: Mapping[QuotaUsage, int]) -> dict[str, int]:
         """Return the total usage in this quota. `uses` contains the number of objects by usage."""
         total = dict.fromkeys(self.hard, 0)
         for use, number in uses.items():
-            for name, each in self.share(use).items():
+            for name, each in self.usage_in_quota(use).items():
                 total[name] += number * each
         return total
 
@@ -261,7 +260,7 @@ class QuotaLimits:
         if not required or not self._in_all_scopes(use):
             return ""
         missing: dict[str, set[str]] = {}
-        for container, said in stated_names(pod).items():
+        for container, said in set_resource_names(pod).items():
             for name in required - said:
                 missing.setdefault(name, set()).add(container)
         if not missing:
@@ -269,7 +268,7 @@ class QuotaLimits:
         result = "; ".join(f"{name} for: {','.join(sorted(containers))}" for name, containers in sorted(missing.items()))
         return f"failed quota: {self._quota.metadata.name}: must specify {result}"
 
-    def excess(self, used: Mapping[str, int], share: Mapping[str, int]) -> str:
+    def exceeded_message(self, used: Mapping[str, int], share: Mapping[str, int]) -> str:
         """Return a message if `used` plus `share` exceeds the quota; "" otherwise."""
         over = sorted(name for name, value in share.items() if used[name] + value > self.hard[name])
         if not over:
@@ -286,7 +285,7 @@ class QuotaLimits:
         sayable = {name: _cap_amount(name, value) for name, value in used.items()}
         return self.used == sayable and dict(self._quota.status.hard) == dict(self._quota.spec.hard)
 
-    def with_used(self, used: Mapping[str, int]) -> ResourceQuota:
+    def quota_with_used(self, used: Mapping[str, int]) -> ResourceQuota:
         """Return the quota to store, with this usage in its status."""
         quota = ResourceQuota()
         quota.CopyFrom(self._quota)
@@ -305,7 +304,7 @@ class QuotaLimits:
         return all(_is_in_scope(scopes.get(requirement.scopeName), requirement) for requirement in self._requirements)
 
 
-def _requirements(quota: ResourceQuota) -> list[ScopedResourceSelectorRequirement]:
+def _scope_requirements(quota: ResourceQuota) -> list[ScopedResourceSelectorRequirement]:
     scopes = (ScopedResourceSelectorRequirement(scopeName=scope, operator="Exists") for scope in quota.spec.scopes)
     return [*scopes, *quota.spec.scopeSelector.matchExpressions]
 

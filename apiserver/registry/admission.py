@@ -89,7 +89,7 @@ CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 """Kubernetes' operations, for webhooks and policies."""
 
 
-def _complete_nothing(obj: Any) -> None:
+def _leave_incomplete(obj: Any) -> None:
     return
 
 
@@ -114,14 +114,14 @@ class WriteAttributes(NamedTuple):
     namespace: str = ""
     options: Message | None = None
     """The options of the request."""
-    complete: Callable[[Any], None] = _complete_nothing
+    complete: Callable[[Any], None] = _leave_incomplete
     """Sets the defaults of an object that was changed, in place. Raises Rejected."""
 
 
 class DynamicAdmission(Protocol):
     """Admission webhooks and policies. Their calls do I/O. Each retry of a write calls them again."""
 
-    def reviews(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str = "") -> bool:
+    def has_reviewers(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str = "") -> bool:
         """Return whether a webhook or policy may match such writes."""
         ...
 

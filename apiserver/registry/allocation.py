@@ -41,7 +41,7 @@ from pinnace.apiserver import errors
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.deletion import copy
+from pinnace.apiserver.registry.deletion import copy_without_version
 from pinnace.apiserver.registry.mutation import (
     DeferredState,
     Final,
@@ -112,7 +112,7 @@ def node_ports(spec: ServiceSpec) -> list[int]:
     return list(dict.fromkeys(filter(None, (*(port.nodePort for port in spec.ports), spec.healthCheckNodePort))))
 
 
-def keys_of(service: Service | None) -> list[str]:
+def allocation_keys(service: Service | None) -> list[str]:
     """Return the keys that a service owns."""
     if service is None:
         return []
@@ -121,7 +121,7 @@ def keys_of(service: Service | None) -> list[str]:
     return [*addresses, *map(node_port_key, node_ports(spec))]
 
 
-def is_usable(address: Address, network: Network) -> bool:
+def is_usable_address(address: Address, network: Network) -> bool:
     """Return whether a service can have the address: not the first one, nor the broadcast address."""
     if address.version != network.version or address not in network:
         return False
@@ -170,7 +170,7 @@ class ServiceAllocator:
     ) -> None:
         self._addresses = cacher.cache_of(IP_ADDRESSES)
         self._cidrs = cacher.cache_of(SERVICE_CIDRS)
-        self._raw = cacher.raw
+        self._raw = cacher.raw_key
         self._storage = storage
         self._refresh = refresh
         self._ranges = ranges
@@ -213,16 +213,16 @@ class ServiceAllocator:
         if final is MutationEffect.NO_OP:
             return final
         old = version.obj if version is not None else None
-        new = copy(SERVICES, final.obj) if isinstance(final, PutObject) else None
-        requested = keys_of(new)
-        owned = keys_of(old)
-        retained = {key for key in owned if key in requested and self._is_cached(key)}
+        new = copy_without_version(SERVICES, final.obj) if isinstance(final, PutObject) else None
+        requested = allocation_keys(new)
+        owned = allocation_keys(old)
+        retained = {key for key in owned if key in requested and self._is_key_cached(key)}
         present = await self._read_keys({*owned, *requested} - retained)
         if new is not None:
             self._check_requested(new, {key: present[key] is not None for key in requested if key not in owned})
             if not new.metadata.HasField("deletionTimestamp"):
                 self._allocate(new, old)
-        wanted = keys_of(new)
+        wanted = allocation_keys(new)
         if dropped := [
             key for key in retained if key not in wanted
         ]:  # the second address of a service that becomes SingleStack
@@ -247,7 +247,7 @@ class ServiceAllocator:
         assert isinstance(final, PutObject)
         return final._replace(obj=new, companions=tuple(companions))
 
-    def _is_cached(self, key: str) -> bool:
+    def _is_key_cached(self, key: str) -> bool:
         if key.startswith(IP_ADDRESSES.prefix):
             return self._addresses.get(key) is not None
         return self._raw(key) is not None
@@ -258,7 +258,7 @@ class ServiceAllocator:
         try:
             pairs_read = await asyncio.gather(*map(self._storage.get, wanted_keys))
         except StorageError as error:
-            raise Rejected(errors.from_storage(error)) from None
+            raise Rejected(errors.storage_refusal(error)) from None
         pairs = zip(wanted_keys, pairs_read, strict=True)
         return {key: None if each is None else (each.mod_revision, each.value) for key, each in pairs}
 
@@ -271,7 +271,7 @@ class ServiceAllocator:
             detail = f"failed to allocate IP {address}: "
             if used:
                 problems.append(invalid("spec.clusterIPs", list(spec.clusterIPs), f"{detail}provided IP is already allocated"))
-            elif used is not None and not any(is_usable(address, network) for network in networks):
+            elif used is not None and not any(is_usable_address(address, network) for network in networks):
                 detail += f"the provided IP ({address}) is not in the valid range. The range of valid IPs is "
                 problems.append(invalid("spec.clusterIPs", list(spec.clusterIPs), detail + ", ".join(map(str, networks))))
         ports = [(f"spec.ports[{index}].nodePort", port.nodePort) for index, port in enumerate(spec.ports)]
@@ -293,7 +293,7 @@ class ServiceAllocator:
             return
         networks = self._active_networks()
         families = list(dict.fromkeys(FAMILIES[network.version] for network in networks))
-        if problems := set_families(spec, families):
+        if problems := set_ip_families(spec, families):
             raise _invalid_service(service, problems)
         if spec.clusterIP != HEADLESS:
             self._allocate_addresses(service, networks)
@@ -304,13 +304,13 @@ class ServiceAllocator:
         spec = service.spec
         for family in list(spec.ipFamilies)[len(spec.clusterIPs) :]:
             own = [network for network in networks if FAMILIES[network.version] == family]
-            address = next(filter(None, (free_address(network, self._is_taken, self._rng) for network in own)), "")
+            address = next(filter(None, (free_address(network, self._is_address_taken, self._rng) for network in own)), "")
             if not address:
                 raise _range_full_error("a serviceIP", ", ".join(map(str, own)), "add a ServiceCIDR, or delete services")
             spec.clusterIPs.append(address)
         spec.clusterIP = spec.clusterIPs[0]
 
-    def _is_taken(self, address: str) -> bool:
+    def _is_address_taken(self, address: str) -> bool:
         return self._addresses.get(IP_ADDRESSES.key("", address)) is not None
 
     def _allocate_ports(self, service: Service, *, is_new: bool) -> None:
@@ -374,10 +374,10 @@ class AllocatedNodePorts:
     def __contains__(self, port: int) -> bool:
         return port in self._counts
 
-    def reset(self, entries: Iterable[CacheEntry[Service]]) -> None:
+    def reset_entries(self, entries: Iterable[CacheEntry[Service]]) -> None:
         self._counts = Counter(port for entry in entries for port in node_ports(entry.parse_uncached().spec))
 
-    def change(self, old: CacheEntry[Service] | None, new: CacheEntry[Service] | None) -> None:
+    def handle_change(self, old: CacheEntry[Service] | None, new: CacheEntry[Service] | None) -> None:
         for port in node_ports(old.parse_uncached().spec) if old is not None else ():
             self._counts[port] -= 1
             if not self._counts[port]:
@@ -421,10 +421,10 @@ class AddressGuard:
             stored = await self._storage.get(SERVICES.key(parent.namespace, parent.name))
             service = Service.FromString(stored.value) if stored is not None else None
         except StorageError as error:
-            raise Rejected(errors.from_storage(error)) from None
+            raise Rejected(errors.storage_refusal(error)) from None
         except DecodeError:
             return
-        if IP_ADDRESSES.key_of(address) in keys_of(service):
+        if IP_ADDRESSES.key_of(address) in allocation_keys(service):
             user = f'service "{parent.namespace}/{parent.name}"'
             message = f'ipaddresses "{address.metadata.name}" is forbidden: {user} uses the address; delete the service instead'
             raise Rejected(errors.forbidden(message))
@@ -437,7 +437,7 @@ def _is_deletion(state: Final[IPAddress], old: IPAddress) -> bool:
     return state is not MutationEffect.NO_OP
 
 
-def set_families(spec: ServiceSpec, available: Sequence[str]) -> list[Violation]:
+def set_ip_families(spec: ServiceSpec, available: Sequence[str]) -> list[Violation]:
     """Set ipFamilies and ipFamilyPolicy, and remove the second address of a service that becomes SingleStack. `available`: the
     families of the cluster, the default first. Return what the cluster cannot provide."""
     headless = spec.clusterIP == HEADLESS

@@ -26,14 +26,14 @@ from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.apiserver import errors
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.deletion import copy
+from pinnace.apiserver.registry.deletion import copy_without_version
 from pinnace.apiserver.registry.fencing import FencedTerm
 from pinnace.apiserver.registry.mutation import Mutation, ObjectVersion, PutObject
-from pinnace.apiserver.registry.strategy import MAX_PARTS, parts_exceeded
+from pinnace.apiserver.registry.strategy import MAX_PARTS, has_too_many_items
 from pinnace.apiserver.registry.validation.fields import validate_annotations, validate_labels
 
 
-def bind(bindings: Iterable[Binding], term: FencedTerm | None, now: float) -> list[Mutation[Pod] | Refusal]:
+def build_bind_mutations(bindings: Iterable[Binding], term: FencedTerm | None, now: float) -> list[Mutation[Pod] | Refusal]:
     """Return a mutation or a refusal for each binding. `term`: the term of the caller; None for a call without a fence.
     `now` is in Unix seconds."""
     return [malformed_binding_refusal(binding) or _bind_mutation(binding, term, now) for binding in bindings]
@@ -62,7 +62,7 @@ def _bind_mutation(binding: Binding, term: FencedTerm | None, now: float) -> Mut
         if metadata.uid and metadata.uid != old.metadata.uid:
             raise Rejected(errors.uid_mismatch(PODS, name, metadata.uid, old.metadata.uid))
         if metadata.resourceVersion and metadata.resourceVersion != str(version.revision):
-            raise Rejected(errors.stale(PODS, name, metadata.resourceVersion, version.revision))
+            raise Rejected(errors.stale_resource_version(PODS, name, metadata.resourceVersion, version.revision))
         if (
             term is not None
             and (scheduler := old.spec.schedulerName or wellknown.DEFAULT_SCHEDULER) not in term.scheduler_names
@@ -74,14 +74,14 @@ def _bind_mutation(binding: Binding, term: FencedTerm | None, now: float) -> Mut
             raise Rejected(_conflict_refusal("Deleting", f'pod "{name}" is being deleted, cannot be assigned to a node'))
         if old.spec.schedulingGates:
             raise Rejected(_conflict_refusal("Gated", f'pod "{name}" has non-empty .spec.schedulingGates: remove them first'))
-        new = copy(PODS, old)
+        new = copy_without_version(PODS, old)
         new.spec.nodeName = node
         new.status.ClearField("nominatedNodeName")
         if metadata.labels or metadata.annotations:
             _copy_binding_metadata(metadata, new, old)
         if term is not None:
             new.metadata.annotations[FENCE_ANNOTATION] = term.name
-        conditions.say(new.status.conditions, "PodScheduled", "True", "", "", now)
+        conditions.set_condition(new.status.conditions, "PodScheduled", "True", "", "", now)
         if metadata.labels or metadata.annotations or _adds_owned_condition(old):
             new.metadata.ownership = exclude_added(PODS, old.metadata.ownership, old, new)
         return PutObject(new)
@@ -91,7 +91,7 @@ def _bind_mutation(binding: Binding, term: FencedTerm | None, now: float) -> Mut
 
 def _adds_owned_condition(pod: Pod) -> bool:
     """Return whether a bind adds PodScheduled to a status that has an owner. Nobody owns the condition then."""
-    return has_status_owner(pod.metadata.ownership) and conditions.find(pod.status.conditions, "PodScheduled") is None
+    return has_status_owner(pod.metadata.ownership) and conditions.find_condition(pod.status.conditions, "PodScheduled") is None
 
 
 def _copy_binding_metadata(binding_metadata: ObjectMeta, pod: Pod, old: Pod) -> None:
@@ -105,8 +105,8 @@ def _copy_binding_metadata(binding_metadata: ObjectMeta, pod: Pod, old: Pod) -> 
     validate_annotations(metadata.annotations, "metadata.annotations", out)
     if out:
         raise Rejected(errors.invalid(PODS, metadata.name, out))
-    if parts_exceeded(pod, old):
-        raise Rejected(errors.too_much(PODS, metadata.name, MAX_PARTS))
+    if has_too_many_items(pod, old):
+        raise Rejected(errors.too_many_items(PODS, metadata.name, MAX_PARTS))
 
 
 def _foreign_scheduler_refusal(name: str, scheduler: str, term: FencedTerm) -> Refusal:

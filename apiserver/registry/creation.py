@@ -30,7 +30,7 @@ from pinnace.apiserver.registry.admission import (
     WriteRequest,
 )
 from pinnace.apiserver.registry.metadata import clear_server_fields, drop_duplicate_owners, keep_identity
-from pinnace.apiserver.registry.strategy import MAX_PARTS, Strategy, parts_exceeded, warn
+from pinnace.apiserver.registry.strategy import MAX_PARTS, Strategy, add_warnings, has_too_many_items
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import apply_in_slices
 
@@ -63,7 +63,7 @@ class ObjectCreator(Generic[T]):
     async def admit_batch(self, objs: Sequence[T], by: WriteRequest) -> list[Refusal | None]:
         """Complete new objects and return a refusal or None for each, in order. Objects that are completed again keep their
         uid. Raises CacheError, StorageError."""
-        if self._reviewers.reviews(by, CREATE, self._resource):
+        if self._reviewers.has_reviewers(by, CREATE, self._resource):
             return await self._admit_with_reviews(objs, by)
         return await self._retry_after_refresh(self._admit_object, objs, by)
 
@@ -143,7 +143,7 @@ class ObjectCreator(Generic[T]):
         if violations := self._strategy.in_version(by.api_version).validate(obj):
             raise Rejected(errors.invalid(self._resource, obj.metadata.name or obj.metadata.generateName, violations))
         self._admission.validate(by, AdmissionOperation.CREATE, self._resource, obj, None)
-        warn(self._strategy.finish_create(obj))
+        add_warnings(self._strategy.finish_create(obj))
 
     def _set_defaults(self, obj: T, by: WriteRequest) -> None:
         """Run admission and set defaults. Idempotent, so it also runs after a webhook has changed the object. Raises
@@ -156,8 +156,8 @@ class ObjectCreator(Generic[T]):
     def _set_identity(self, obj: T) -> None:
         """Set the metadata of a new object. Raises Rejected."""
         metadata = obj.metadata
-        if parts_exceeded(obj):
-            raise Rejected(errors.too_much(self._resource, metadata.name, MAX_PARTS))
+        if has_too_many_items(obj):
+            raise Rejected(errors.too_many_items(self._resource, metadata.name, MAX_PARTS))
         if metadata.resourceVersion not in UNSAID:
             raise Rejected(errors.bad_request("resourceVersion should not be set on objects to be created"))
         metadata.resourceVersion = ""

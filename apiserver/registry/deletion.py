@@ -62,22 +62,22 @@ def delete_step(
     metadata = old.metadata
     if not metadata.HasField("deletionTimestamp"):
         finalizers += [finalizer for finalizer in strategy.finalizers_at_deletion if finalizer not in finalizers]
-    if not grace and not finalizers and not strategy.holds_others(old):
+    if not grace and not finalizers and not strategy.may_contain_objects(old):
         if not strategy.is_graceful:
             return MutationEffect.DELETE
-        last = copy(resource, old)
-        _set_end(last.metadata, metadata, 0, now, counted=strategy.counts_deletion)
+        last = copy_without_version(resource, old)
+        _set_deletion_timestamp(last.metadata, metadata, 0, now, counted=strategy.counts_deletion)
         return RemoveObject(last=last)
     deleting = metadata.HasField("deletionTimestamp") and (
         metadata.deletionGracePeriodSeconds <= grace or not metadata.HasField("deletionGracePeriodSeconds")
     )
     if deleting and finalizers == list(metadata.finalizers):
         return MutationEffect.NO_OP
-    new = copy(resource, old)
+    new = copy_without_version(resource, old)
     new.metadata.finalizers[:] = finalizers
     if not deleting:
-        _set_end(new.metadata, metadata, grace, now, counted=strategy.counts_deletion)
-        if strategy.holds_others(old):
+        _set_deletion_timestamp(new.metadata, metadata, grace, now, counted=strategy.counts_deletion)
+        if strategy.may_contain_objects(old):
             new.metadata.ClearField("deletionGracePeriodSeconds")
     strategy.prepare_delete(new, why, now)
     if why is not None or finalizers != list(metadata.finalizers):
@@ -85,7 +85,7 @@ def delete_step(
     return PutObject(new)
 
 
-def _set_end(new: ObjectMeta, old: ObjectMeta, grace: int, now: float, *, counted: bool) -> None:
+def _set_deletion_timestamp(new: ObjectMeta, old: ObjectMeta, grace: int, now: float, *, counted: bool) -> None:
     """Set the end of an object after a grace period in seconds. `counted`: the first delete starts a new generation."""
     ends = _deletion_time(old, now) + grace
     if ends < now:
@@ -103,7 +103,7 @@ def _deletion_time(metadata: ObjectMeta, now: float) -> float:
     return to_seconds(metadata.deletionTimestamp) - metadata.deletionGracePeriodSeconds
 
 
-def copy(resource: Resource[T], obj: T) -> T:
+def copy_without_version(resource: Resource[T], obj: T) -> T:
     """Return a copy of an object without its resourceVersion, which the caller may change and store."""
     new: Any = resource.message()
     new.CopyFrom(obj)

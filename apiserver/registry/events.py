@@ -126,17 +126,17 @@ class EventRegistry:
         keys = [event.SerializeToString(deterministic=True) for event in events]
         different = dict(zip(keys, events, strict=True))
         for key, times in Counter(keys).items():
-            multiply_count(different[key], times)
-        by_key = dict(zip(different, await self._mutate(list(different.values()), by), strict=True))
+            multiply_event_count(different[key], times)
+        by_key = dict(zip(different, await self._write_events(list(different.values()), by), strict=True))
         if forbidden := [key for key, outcome in by_key.items() if _is_forbidden_outcome(outcome)]:  # the cache may be behind
             with suppress(CacheError, StorageError):
-                await self._store.refresh()
-                again = await self._mutate([different[key] for key in forbidden], by)
+                await self._store.refresh_caches()
+                again = await self._write_events([different[key] for key in forbidden], by)
                 by_key.update(zip(forbidden, again, strict=True))
         return [by_key[key] for key in keys]
 
-    async def _mutate(self, events: Sequence[Event], by: WriteRequest) -> list[Outcome]:
-        return await self._store.mutate([self._build_mutation(event, by) for event in events], dry_run=by.dry_run)
+    async def _write_events(self, events: Sequence[Event], by: WriteRequest) -> list[Outcome]:
+        return await self._store.run_mutations([self._build_mutation(event, by) for event in events], dry_run=by.dry_run)
 
     def _build_mutation(self, event: Event, by: WriteRequest) -> Mutation[Event] | Refusal:
         event.metadata.namespace = event.metadata.namespace or event.involvedObject.namespace or DEFAULT_NAMESPACE
@@ -154,7 +154,7 @@ class EventRegistry:
                 self._store.admit_object(new, by)
             else:
                 self._store.admit_update(new, version.obj, by)
-                merge(new, version.obj)
+                merge_events(new, version.obj)
                 if violations := self._store.strategy.validate_update(new, version.obj):
                     raise Rejected(errors.invalid(EVENTS, name, violations))
             return PutObject(new)
@@ -166,13 +166,13 @@ def _is_forbidden_outcome(outcome: Outcome) -> bool:
     return isinstance(outcome, Refusal) and outcome.code is Code.PERMISSION_DENIED
 
 
-def multiply_count(event: Event, times: int) -> None:
+def multiply_event_count(event: Event, times: int) -> None:
     """Multiply the count of an event. A negative count is left for validation."""
     if times > 1 and event.count >= 0:
         event.count = min(max(1, event.count) * times, MAX_EVENT_COUNT)
 
 
-def merge(new: Event, old: Event) -> None:
+def merge_events(new: Event, old: Event) -> None:
     """Merge `old` into `new`: identity and first occurrence of `old`, message of `new`, sum of the counts, later timestamp."""
     count = min(max(1, new.count) + max(1, old.count), MAX_EVENT_COUNT)
     last = max(new.lastTimestamp, old.lastTimestamp, key=to_seconds)
@@ -217,13 +217,13 @@ class EventUsage:
         self.size = 0
         self._shares: dict[str, _NamespaceEvents] = {}
 
-    def reset(self, entries: Iterable[CacheEntry[Any]]) -> None:
+    def reset_entries(self, entries: Iterable[CacheEntry[Any]]) -> None:
         self.count = self.size = 0
         self._shares = {}
         for entry in sorted(entries, key=lambda entry: entry.mod_revision):
-            self.change(None, entry)
+            self.handle_change(None, entry)
 
-    def change(self, old: CacheEntry[Any] | None, new: CacheEntry[Any] | None) -> None:
+    def handle_change(self, old: CacheEntry[Any] | None, new: CacheEntry[Any] | None) -> None:
         """Update the usage. A new version of an event moves to the end of its namespace."""
         if old is not None:
             self._remove(old)
@@ -237,8 +237,10 @@ class EventUsage:
         """
         counts = {name: len(share.entries) for name, share in self._shares.items()}
         sizes = {name: share.size for name, share in self._shares.items()}
-        by_count = _largest_share(counts.values(), int(bounds.count * (1 - SLACK))) if self.count > bounds.count else None
-        by_size = _largest_share(sizes.values(), int(bounds.size * (1 - SLACK))) if self.size > bounds.size else None
+        by_count = (
+            _largest_namespace_share(counts.values(), int(bounds.count * (1 - SLACK))) if self.count > bounds.count else None
+        )
+        by_size = _largest_namespace_share(sizes.values(), int(bounds.size * (1 - SLACK))) if self.size > bounds.size else None
         doomed: list[ExcessEvent] = []
         for name, share in self._shares.items():
             count, size = counts[name], sizes[name]
@@ -282,7 +284,7 @@ def _entry_size(entry: CacheEntry[Any]) -> int:
     return len(entry.key) + len(entry.value)
 
 
-def _largest_share(amounts: Iterable[int], most: int) -> int:
+def _largest_namespace_share(amounts: Iterable[int], most: int) -> int:
     """Return the largest share per namespace for which the total is at most `most`."""
     remaining, ordered = most, sorted(amounts)
     for number, amount in enumerate(ordered):
@@ -314,37 +316,37 @@ class EventRetention:
         while True:
             await self._clock.sleep(CHECK_INTERVAL)
             try:
-                while await self._take_turn():
+                while await self._delete_excess_events():
                     await self._clock.sleep(PAUSE)
             except (StorageError, CacheBehind) as error:
                 log.warning("events over the limit are not deleted: %s", error)
 
-    async def _take_turn(self) -> bool:
+    async def _delete_excess_events(self) -> bool:
         """Delete up to MAX_CONSIDERED events and return whether any was deleted. Raises StorageError, CacheBehind."""
         if not self._cache.loaded or (
             not self._owns_turn and self._clock.monotonic() < self._taken_by_other_at + OWNER_TIMEOUT
         ):
             return False
         doomed = self.usage.select_excess(self._bounds, MAX_CONSIDERED)
-        if not doomed or not (self._owns_turn or await self._claim_turn()):
+        if not doomed or not (self._owns_turn or await self._claim_deletion_turn()):
             return False
         revision = 0
         for start in range(0, len(doomed), MAX_DELETES):
-            deleted = await self._delete(doomed[start : start + MAX_DELETES])
+            deleted = await self._delete_unchanged(doomed[start : start + MAX_DELETES])
             if deleted is None:
                 break
             revision = max(revision, deleted)
         await self._cacher.wait_for(revision, CACHE_TIMEOUT)
         return revision > 0
 
-    async def _claim_turn(self) -> bool:
+    async def _claim_deletion_turn(self) -> bool:
         """Return whether this server may delete. Raises StorageError."""
         try:
-            return isinstance(await self._transact(()), Committed)
+            return isinstance(await self._delete_and_move_key(()), Committed)
         except OutOfSpace:
             return True
 
-    async def _delete(self, doomed: Sequence[ExcessEvent]) -> int | None:
+    async def _delete_unchanged(self, doomed: Sequence[ExcessEvent]) -> int | None:
         """Delete the events that have not changed.
 
         Return the revision, 0 if all events have changed, or None if another server deletes. Raises StorageError.
@@ -353,7 +355,7 @@ class EventRetention:
             deletes = [Write(event.key, None, expected=event.revision) for event in doomed]
             key_at = self._key_at
             try:
-                answer = await self._transact(deletes)
+                answer = await self._delete_and_move_key(deletes)
             except OutOfSpace:
                 answer = await self._storage.transact(deletes)
             if isinstance(answer, Committed):
@@ -365,7 +367,7 @@ class EventRetention:
             doomed = [event for event in doomed if _revision_of(answer.current[event.key]) == event.revision]
         return 0
 
-    async def _transact(self, deletes: Sequence[Write]) -> Committed | CompareFailed:
+    async def _delete_and_move_key(self, deletes: Sequence[Write]) -> Committed | CompareFailed:
         """Move the key and run the deletes in one transaction; store the position of the key. Raises StorageError."""
         answer = await self._storage.transact([Write(EVENTS_TRIM_KEY, b"", expected=self._key_at), *deletes])
         if isinstance(answer, Committed):

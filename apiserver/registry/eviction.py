@@ -26,7 +26,7 @@ from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.apiserver import errors
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.deletion import copy, delete_step
+from pinnace.apiserver.registry.deletion import copy_without_version, delete_step
 from pinnace.apiserver.registry.mutation import Mutation, Next, ObjectVersion, PutObject
 from pinnace.apiserver.registry.strategy import Strategy
 
@@ -38,7 +38,7 @@ _BY_EVICTION = Disruption(reason="EvictionByEvictionAPI", message="Eviction API:
 _VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
-def is_guarded(pod: Pod) -> bool:
+def needs_disruption_budget(pod: Pod) -> bool:
     """Return whether an eviction of the pod needs a budget. Pending, finished and terminating pods need none."""
     return pod.status.phase != "Pending" and not ended(pod) and not pod.metadata.HasField("deletionTimestamp")
 
@@ -54,7 +54,7 @@ def parse_budget(budget: PodDisruptionBudget) -> ParsedBudget:
     return ParsedBudget(from_message(budget.spec.selector) if budget.spec.HasField("selector") else NOTHING, budget)
 
 
-def budget_of(pod: Pod, protections: Iterable[ParsedBudget]) -> PodDisruptionBudget | None:
+def find_budget(pod: Pod, protections: Iterable[ParsedBudget]) -> PodDisruptionBudget | None:
     """Return the budget that selects the pod, or None. `protections` are those of the pod's namespace. Raises Rejected if
     several budgets select the pod."""
     labels = dict(pod.metadata.labels)
@@ -71,7 +71,7 @@ def needs_disruption(pod: Pod, budget: PodDisruptionBudget) -> bool:
     A pod that is not ready needs none if the budget's unhealthyPodEvictionPolicy is AlwaysAllow, or if enough other pods are
     healthy.
     """
-    if conditions.is_true(pod.status.conditions, "Ready"):
+    if conditions.is_condition_true(pod.status.conditions, "Ready"):
         return True
     status = budget.status
     enough = status.currentHealthy >= status.desiredHealthy > 0
@@ -93,7 +93,7 @@ def take_disruptions_mutation(
         if version is None:
             raise Rejected(errors.not_found(POD_DISRUPTION_BUDGETS, name))
         _check_budgets(version.obj)
-        new = copy(POD_DISRUPTION_BUDGETS, version.obj)
+        new = copy_without_version(POD_DISRUPTION_BUDGETS, version.obj)
         taken = pods[: new.status.disruptionsAllowed]
         granted.update(taken)
         new.status.disruptionsAllowed -= len(taken)
@@ -119,7 +119,7 @@ def delete_pod_mutation(pods: Strategy[Pod], pod: Pod, options: DeleteOptions, *
             if version.obj.metadata.uid != metadata.uid:
                 raise Rejected(errors.uid_mismatch(PODS, metadata.name, metadata.uid, version.obj.metadata.uid))
             if spared and version.obj.status != pod.status:
-                raise Rejected(errors.contended(PODS, metadata.name))
+                raise Rejected(errors.contended_object(PODS, metadata.name))
         return delete_step(pods, metadata.name, options, version, now, why=_BY_EVICTION)
 
     return Mutation(PODS.key(metadata.namespace, metadata.name), metadata.name, step)
@@ -150,7 +150,9 @@ def _check_budgets(budget: PodDisruptionBudget) -> None:
 
 
 def _set_no_disruptions_allowed(status: PodDisruptionBudgetStatus, now: float) -> None:
-    condition = conditions.find(status.conditions, "DisruptionAllowed")
+    condition = conditions.find_condition(status.conditions, "DisruptionAllowed")
     if condition is not None and condition.status != "False":
-        condition_changed = conditions.say(status.conditions, "DisruptionAllowed", "False", "InsufficientPods", "", now)
+        condition_changed = conditions.set_condition(
+            status.conditions, "DisruptionAllowed", "False", "InsufficientPods", "", now
+        )
         condition_changed.observedGeneration = status.observedGeneration

@@ -92,14 +92,14 @@ class FenceVerifier:
         A single etcd response without the key may be stale (etcd#20418), so it is not sufficient: a leader steps down after
         a refusal.
         """
-        record = self._cacher.raw(key)
+        record = self._cacher.raw_key(key)
         if not _has_token(record, token) and self._cacher.revision < token:
             record = await self._storage.get(key)
             for _ in range(STALE_ANSWERS + 1):
                 if _has_token(record, token):
                     break
                 await self._cacher.wait_until_fresh(FRESH_TIMEOUT)
-                record = self._cacher.raw(key)
+                record = self._cacher.raw_key(key)
                 if self._cacher.revision >= token:
                     break
         return record if _has_token(record, token) else None
@@ -114,7 +114,7 @@ class FenceVerifier:
         for fence in presented:
             term = await self.verify(fence, user)
             if term is None:
-                raise Rejected(errors.fenced(fence.election, fence.token))
+                raise Rejected(errors.fenced_term(fence.election, fence.token))
             guards.append(term.guard)
         CURRENT_GUARDS.set(tuple(guards))
 

@@ -19,7 +19,7 @@ REMEMBERED = 16
 R = TypeVar("R")
 
 
-class RecentResults(Generic[R]):
+class LargeResultCache(Generic[R]):
     """The results of a pure function for its latest large arguments."""
 
     def __init__(self) -> None:
@@ -37,6 +37,6 @@ class RecentResults(Generic[R]):
         return result
 
 
-async def compute(size: int, function: Callable[[], R]) -> R:
+async def compute_in_thread_if_large(size: int, function: Callable[[], R]) -> R:
     """Call a pure function of arguments of this size in bytes, in a thread if they are large. Raises what it raises."""
     return function() if size < LARGE else await asyncio.to_thread(function)

@@ -38,7 +38,7 @@ from pinnace.api.ownership import (
     Ownership,
     all_fields,
     assigned_paths,
-    decode,
+    decode_managed_fields,
     decode_stored,
     empty_form,
     encode_stored,
@@ -99,15 +99,17 @@ class _ApplyConflicts(Exception):
         self.conflicts_found = conflicts_found
 
 
-def track(resource: Resource[T], new: T, old: T, manager: FieldManager, sent: Sequence[ManagedFieldsEntry], now: float) -> None:
+def track_update(
+    resource: Resource[T], new: T, old: T, manager: FieldManager, sent: Sequence[ManagedFieldsEntry], now: float
+) -> None:
     """Set the owners of the new object after an update that changes it: the manager owns the fields that it changes. `new` has
     the owners of `old`. `sent`: the managedFields in the request, which set or reset the owners, but not through a subresource.
     If they are empty or invalid, the owners of `old` remain."""
     if sent and not manager.subresource:
         if len(sent) == 1 and sent[0] == ManagedFieldsEntry():
-            _set_stored(new, b"")
+            _set_stored_owners(new, b"")
             return
-        if owners := _decode_or_none(resource, sent):
+        if owners := _decode_managed_fields(resource, sent):
             changed = _updated_owners(resource, new, old, owners, manager, int(now))
             set_owners(resource, new, old, changed)
             return
@@ -115,17 +117,17 @@ def track(resource: Resource[T], new: T, old: T, manager: FieldManager, sent: Se
         return
     if owners := _present_owners(resource, old):
         updated = _updated_owners(resource, new, old, owners, manager, int(now))
-        _set_stored(new, encode_stored(resource, updated, all_fields(resource, ownable_fields(resource, new))))
+        _set_stored_owners(new, encode_stored(resource, updated, all_fields(resource, ownable_fields(resource, new))))
 
 
-def _set_stored(obj: Any, ownership: bytes) -> None:
+def _set_stored_owners(obj: Any, ownership: bytes) -> None:
     obj.metadata.ownership = ownership
     del obj.metadata.managedFields[:]
 
 
-def _decode_or_none(resource: Resource[Any], entries: Sequence[ManagedFieldsEntry]) -> Ownership:
+def _decode_managed_fields(resource: Resource[Any], entries: Sequence[ManagedFieldsEntry]) -> Ownership:
     try:
-        return decode(entries, resource)
+        return decode_managed_fields(entries, resource)
     except ValueError:
         return {}
 
@@ -142,7 +144,7 @@ def _updated_owners(
 ) -> Ownership:
     before, after = ownable_fields(resource, old), ownable_fields(resource, new)
     ignored = IGNORED.get(manager.subresource, FieldSet())
-    return _track_update(type_of_resource(resource), before, after, owners, manager, ignored, now)
+    return _track_updated_fields(type_of_resource(resource), before, after, owners, manager, ignored, now)
 
 
 def _track_only_manager(resource: Resource[Any], new: Any, old: Any, manager: FieldManager, now: int) -> bool:
@@ -220,10 +222,10 @@ def set_owners(resource: Resource[Any], new: Any, old: Any, owners: Ownership) -
     """Set the owners of the new object, which has those of `old`. If nothing else changes, the times of `old` remain, so that
     the write changes nothing."""
     if not owners:
-        _set_stored(new, b"")
-    if new == old and _without_times(owners) == _without_times(_present_owners(resource, old)):
+        _set_stored_owners(new, b"")
+    if new == old and _fields_and_versions(owners) == _fields_and_versions(_present_owners(resource, old)):
         return
-    _set_stored(new, encode_stored(resource, owners, all_fields(resource, ownable_fields(resource, new))))
+    _set_stored_owners(new, encode_stored(resource, owners, all_fields(resource, ownable_fields(resource, new))))
 
 
 def set_created_owners(resource: Resource[Any], obj: Any, owners: Ownership) -> None:
@@ -232,11 +234,11 @@ def set_created_owners(resource: Resource[Any], obj: Any, owners: Ownership) -> 
     obj.metadata.ownership = encode_stored(resource, owners, everything) if owners else b""
 
 
-def _without_times(owners: Ownership) -> dict[FieldManager, tuple[FieldSet, str]]:
+def _fields_and_versions(owners: Ownership) -> dict[FieldManager, tuple[FieldSet, str]]:
     return {manager: (owned.fields, owned.api_version or manager.api_version) for manager, owned in owners.items()}
 
 
-def in_version(owners: Ownership, source: Resource[Any], target: Resource[Any]) -> Ownership:
+def owners_in_version(owners: Ownership, source: Resource[Any], target: Resource[Any]) -> Ownership:
     """Return the owners with the field names of another version of the kind."""
     names = renamed_fields(target, source.api_version, target.api_version) or {}
     return {
@@ -245,7 +247,7 @@ def in_version(owners: Ownership, source: Resource[Any], target: Resource[Any]) 
     }
 
 
-def _track_update(
+def _track_updated_fields(
     of: Type, before: Any, after: Any, managers: Ownership, manager: FieldManager, ignored: FieldSet, now: int
 ) -> dict[FieldManager, OwnedFields]:
     """Return the owners after an update."""
@@ -308,10 +310,12 @@ def _type_mismatch_rejection(resource: Resource[Any], data: Mapping[str, Any], e
     namespace, name = (metadata.get(key, "") for key in ("namespace", "name")) if isinstance(metadata, dict) else ("", "")
     version = resource.api_version if "/" in resource.api_version else f"/{resource.api_version}"
     message = f"failed to create typed patch object ({namespace}/{name}; {version}, Kind={resource.kind}): {error}"
-    return Rejected(errors.untyped(message))
+    return Rejected(errors.untyped_configuration(message))
 
 
-def create(resource: Resource[T], applied: AppliedConfiguration, namespace: str, name: str, now: float) -> ApplyResult[T]:
+def create_from_configuration(
+    resource: Resource[T], applied: AppliedConfiguration, namespace: str, name: str, now: float
+) -> ApplyResult[T]:
     """Return the object that an apply creates, and its owners. Raises Rejected."""
     metadata = applied.data.get("metadata") or {}
     if metadata.get("uid"):
@@ -328,7 +332,7 @@ def create(resource: Resource[T], applied: AppliedConfiguration, namespace: str,
     return ApplyResult(obj, managers)
 
 
-def apply(resource: Resource[T], applied: AppliedConfiguration, live: T, now: float) -> ApplyResult[T]:
+def apply_configuration(resource: Resource[T], applied: AppliedConfiguration, live: T, now: float) -> ApplyResult[T]:
     """Return the live object with the configuration applied. Raises Rejected."""
     name = live.metadata.name
     of, form = type_of_resource(resource), to_dict(live)
@@ -336,11 +340,11 @@ def apply(resource: Resource[T], applied: AppliedConfiguration, live: T, now: fl
     try:
         managers: Ownership = owners_of(resource, live)
     except ValueError as error:
-        raise Rejected(errors.untyped(f"failed to decode managed fields: {error}")) from None
+        raise Rejected(errors.untyped_configuration(f"failed to decode managed fields: {error}")) from None
     if not managers:
         first = FieldManager(BEFORE_FIRST_APPLY, UPDATE, resource.api_version, applied.manager.subresource)
         ignored = IGNORED.get(applied.manager.subresource, FieldSet())
-        managers = _track_update(of, empty_form(resource), before, {}, first, ignored, int(now))
+        managers = _track_updated_fields(of, empty_form(resource), before, {}, first, ignored, int(now))
     try:
         after, owners = _merge_applied(of, applied, before, managers, int(now), applied.force)
     except _ApplyConflicts as conflicts:
@@ -350,7 +354,7 @@ def apply(resource: Resource[T], applied: AppliedConfiguration, live: T, now: fl
             raise Rejected(errors.apply_conflict(violations)) from None
         after, owners = _merge_applied(of, applied, before, managers, int(now), True)
     except TypeMismatch as error:
-        raise Rejected(errors.untyped(f"failed to merge config: {error}")) from None
+        raise Rejected(errors.untyped_configuration(f"failed to merge config: {error}")) from None
     _record_last_applied(applied, after)
     after = {key: value for key, value in after.items() if value or key in form}
     remaining_form = {key: form["metadata"][key] for key in SERVER_FIELDS if key in form["metadata"] and key != "managedFields"}

@@ -2,7 +2,7 @@
 
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
 from pinnace.api.resources import Object
-from pinnace.apiserver.registry.strategy import warn
+from pinnace.apiserver.registry.strategy import add_warnings
 
 
 def keep_identity(new: Object, old: Object) -> None:
@@ -49,6 +49,6 @@ def drop_duplicate_owners(obj: Object) -> None:
             repeated.append(owner.uid)
         distinct[owner_bytes] = None
     if repeated:
-        warn([f"metadata.ownerReferences: duplicate entries were dropped; duplicate UID(s): {', '.join(repeated)}"])
+        add_warnings([f"metadata.ownerReferences: duplicate entries were dropped; duplicate UID(s): {', '.join(repeated)}"])
         del owners[:]
         owners.extend(map(OwnerReference.FromString, distinct))

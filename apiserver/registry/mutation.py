@@ -37,7 +37,7 @@ from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import CacheEntry
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry import fencing
-from pinnace.apiserver.registry.strategy import warn
+from pinnace.apiserver.registry.strategy import add_warnings
 from pinnace.apiserver.registry.validation.fields import IMMUTABLE, invalid
 from pinnace.apiserver.storage.committer import CommitOutcome, GuardFailed, WriteConflict, WriteDenied
 from pinnace.apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
@@ -142,11 +142,11 @@ class Allocator(Protocol[T]):
         ...
 
 
-class StoredForm(Protocol[T]):
+class StorageConverter(Protocol[T]):
     """The forms of the objects of a resource whose steps do not see what etcd has."""
 
     @property
-    def needs_calls(self) -> bool:
+    def uses_webhook(self) -> bool:
         """Whether a webhook converts the objects. Then only the coroutines are called."""
         ...
 
@@ -190,7 +190,7 @@ class Mutator(Generic[T]):
         committer: WriteCommitter,
         clock: Clock,
         allocator: Allocator[T] | None = None,
-        form: StoredForm[T] | None = None,
+        form: StorageConverter[T] | None = None,
     ) -> None:
         """`form`: None if steps see what etcd has."""
         self._form = form
@@ -214,7 +214,7 @@ class Mutator(Generic[T]):
         """Run mutations with distinct keys and return their outcomes."""
         fence = fencing.CURRENT_GUARDS.get()
         form = self._form
-        if form is not None and form.needs_calls:
+        if form is not None and form.uses_webhook:
             attempts = await self._converted_attempts(mutations, fence, form)
         else:
             attempts = [
@@ -224,8 +224,8 @@ class Mutator(Generic[T]):
         if dry_run:
             for attempt in attempts:
                 attempt.trust_cached_version()
-                if attempt.mutation.key in self._cache.unreadable:
-                    attempt.outcome = errors.unreadable(self._resource, attempt.mutation.name)
+                if attempt.mutation.key in self._cache.undecodable_keys:
+                    attempt.outcome = errors.undecodable_object(self._resource, attempt.mutation.name)
         pending: Sequence[_MutationAttempt[T]] = attempts
         for _ in range(MAX_ROUNDS):
             await apply_in_slices(lambda attempt: attempt.run_step(dry_run), pending, self._clock)
@@ -236,10 +236,10 @@ class Mutator(Generic[T]):
             pending = [attempt for attempt in pending if attempt.outcome is None]
             if not pending:
                 break
-        return [attempt.outcome or errors.contended(self._resource, attempt.mutation.name) for attempt in attempts]
+        return [attempt.outcome or errors.contended_object(self._resource, attempt.mutation.name) for attempt in attempts]
 
     async def _converted_attempts(
-        self, mutations: Sequence[Mutation[T]], fence: tuple[Guard, ...], form: StoredForm[T]
+        self, mutations: Sequence[Mutation[T]], fence: tuple[Guard, ...], form: StorageConverter[T]
     ) -> list["_MutationAttempt[T]"]:
         """Return the attempts with the cached versions that a webhook converts. If it cannot, the attempt has an outcome."""
 
@@ -262,7 +262,7 @@ class Mutator(Generic[T]):
             try:
                 current = await self._storage.get(attempt.mutation.key)
             except StorageError as error:
-                attempt.outcome = errors.from_storage(error)
+                attempt.outcome = errors.storage_refusal(error)
             else:
                 await self._continue_with(attempt, current)
 
@@ -286,14 +286,14 @@ class Mutator(Generic[T]):
                 case WriteDenied():
                     attempt.outcome = errors.forbidden(str(result))
                 case _:
-                    attempt.outcome = errors.from_storage(result)
+                    attempt.outcome = errors.storage_refusal(result)
 
     async def _continue_with(self, attempt: "_MutationAttempt[T]", current: KeyValue | None) -> None:
         """Continue with the state that etcd returned."""
         try:
             attempt.set_current_version(await self._decode_version(current))
         except DecodeError:
-            attempt.outcome = errors.unreadable(self._resource, attempt.mutation.name)
+            attempt.outcome = errors.undecodable_object(self._resource, attempt.mutation.name)
         except Rejected as rejected:
             attempt.outcome = rejected.refusal
 
@@ -304,7 +304,7 @@ class Mutator(Generic[T]):
         obj = self._resource.message()
         obj.ParseFromString(current.value + wire.encode_resource_version(current.mod_revision))
         if self._form is not None:
-            obj = await self._form.call_from_stored(obj) if self._form.needs_calls else self._form.from_stored(obj)
+            obj = await self._form.call_from_stored(obj) if self._form.uses_webhook else self._form.from_stored(obj)
         return ObjectVersion(obj, current.mod_revision, current.value)
 
 
@@ -329,10 +329,10 @@ def guard_refusal(guard: Guard) -> Refusal:
     mod_revision."""
     if guard.mod_revision:
         return errors.OVERTAKEN
-    return errors.fenced(guard.key.rpartition("/")[2], guard.create_revision)
+    return errors.fenced_term(guard.key.rpartition("/")[2], guard.create_revision)
 
 
-def _cached_version(entry: CacheEntry[T] | None, form: StoredForm[T] | None) -> ObjectVersion[T] | None:
+def _cached_version(entry: CacheEntry[T] | None, form: StorageConverter[T] | None) -> ObjectVersion[T] | None:
     if entry is None:
         return None
     obj = entry.obj if form is None else form.from_stored(entry.parse_uncached())
@@ -371,7 +371,7 @@ class _MutationAttempt(Generic[T]):
         mutation: Mutation[T],
         version: ObjectVersion[T] | None,
         fence: tuple[Guard, ...],
-        form: StoredForm[T] | None = None,
+        form: StorageConverter[T] | None = None,
     ) -> None:
         self.mutation = mutation
         self._form = form
@@ -412,7 +412,7 @@ class _MutationAttempt(Generic[T]):
         if isinstance(step, DeferredState):
             self.deferred = step
         elif self._needs_calls:
-            self.deferred = DeferredState(lambda: _return(step))
+            self.deferred = DeferredState(lambda: _return_next_state(step))
         else:
             self._take_next_state(step, dry_run)
 
@@ -427,7 +427,7 @@ class _MutationAttempt(Generic[T]):
             return
         if self._needs_calls:
             try:
-                await self._convert(step)
+                await self._convert_by_webhook(step)
             except Rejected as rejected:
                 self.outcome = rejected.refusal
                 return
@@ -435,9 +435,9 @@ class _MutationAttempt(Generic[T]):
 
     @property
     def _needs_calls(self) -> bool:
-        return self._form is not None and self._form.needs_calls
+        return self._form is not None and self._form.uses_webhook
 
-    async def _convert(self, step: Final[T]) -> None:
+    async def _convert_by_webhook(self, step: Final[T]) -> None:
         """Let a webhook convert the object that a step returns. Raises Rejected."""
         assert self._form is not None
         self._converted, obj = None, None
@@ -446,7 +446,7 @@ class _MutationAttempt(Generic[T]):
         elif isinstance(step, RemoveObject):
             obj = step.last
         elif step is MutationEffect.NO_OP and self._is_current:
-            obj = self._unchanged()
+            obj = self._unchanged_object()
         if obj is not None:
             self._converted = await self._form.call_to_stored(obj)
 
@@ -459,7 +459,7 @@ class _MutationAttempt(Generic[T]):
     def _take_next_state(self, step: Final[T], dry_run: bool) -> None:
         if step is MutationEffect.NO_OP and not self._is_current:
             self.must_read = True
-        elif step is MutationEffect.NO_OP and (rewritten := self._rewrite_form()) is not None:
+        elif step is MutationEffect.NO_OP and (rewritten := self._rewrite_in_current_form()) is not None:
             self._prepare_put(rewritten, dry_run)
         elif isinstance(step, PutObject):
             self._prepare_put(step, dry_run)
@@ -483,25 +483,25 @@ class _MutationAttempt(Generic[T]):
             self.write = Write(self.mutation.key, value, expected, self._guards, grows=put.grows, companions=put.companions)
 
     def _encode_object(self, obj: T) -> bytes:
-        """Return the stored form. An attempt encodes one object, which `_convert` has converted if a webhook has to."""
+        """Return the stored form. An attempt encodes one object, which `_convert_by_webhook` has converted if it has to."""
         if self._needs_calls:
             assert self._converted is not None
             return self._converted.SerializeToString()
         return (obj if self._form is None else self._form.to_stored(obj)).SerializeToString()
 
-    def _rewrite_form(self) -> PutObject[T] | None:
+    def _rewrite_in_current_form(self) -> PutObject[T] | None:
         """Return the unchanged object if etcd has it in another form than the present one, for example in another version."""
-        obj = self._unchanged()
+        obj = self._unchanged_object()
         if obj is None or self._version is None:
             return None
         return PutObject(obj) if self._encode_object(obj) != self._version.value else None
 
-    def _unchanged(self) -> T | None:
+    def _unchanged_object(self) -> T | None:
         """Return the unchanged object if its form is to be compared with the stored one. What a webhook converts is compared
         only if its version is another one."""
         if self._form is None or self._version is None:
             return None
-        if self._form.needs_calls:
+        if self._form.uses_webhook:
             stored: Any = type(self._version.obj)()
             stored.ParseFromString(self._version.value)
             if self._form.is_stored_form(stored):
@@ -513,7 +513,7 @@ class _MutationAttempt(Generic[T]):
         return unchanged
 
 
-async def _return(step: Final[T]) -> Final[T]:
+async def _return_next_state(step: Final[T]) -> Final[T]:
     return step
 
 
@@ -549,7 +549,7 @@ def patch_function(resource: Resource[Any], request: PatchRequest) -> Callable[[
         if problem.in_status and request.subresource != STATUS:
             return True  # the status is kept; exported objects contain statuses of other versions
         if validation == WARN:
-            warn([f'unknown field "{problem.field}"'])
+            add_warnings([f'unknown field "{problem.field}"'])
         return validation in (WARN, IGNORE)
 
     mentions_owners = b"managedFields" in request.patch
@@ -565,7 +565,7 @@ def patch_function(resource: Resource[Any], request: PatchRequest) -> Callable[[
         except PatchFormatError as error:
             raise Rejected(errors.bad_request(str(error))) from None
         except UnmergeableError as error:
-            raise Rejected(errors.unmergeable(str(error))) from None
+            raise Rejected(errors.unmergeable_patch(str(error))) from None
         except PatchError as error:
             raise Rejected(errors.invalid(resource, request.name, [Violation("patch", str(error))])) from None
         except CodecError as error:

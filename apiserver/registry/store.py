@@ -37,8 +37,8 @@ from pinnace.apiserver.registry.admission import (
     WriteRequest,
 )
 from pinnace.apiserver.registry.creation import OTHER_NAMESPACE, ObjectCreator
-from pinnace.apiserver.registry.deletion import copy, delete_step
-from pinnace.apiserver.registry.large import LARGE, compute
+from pinnace.apiserver.registry.deletion import copy_without_version, delete_step
+from pinnace.apiserver.registry.large import LARGE, compute_in_thread_if_large
 from pinnace.apiserver.registry.managed_fields import AppliedConfiguration
 from pinnace.apiserver.registry.metadata import copy_owners, drop_duplicate_owners, keep_identity
 from pinnace.apiserver.registry.mutation import (
@@ -61,7 +61,7 @@ from pinnace.apiserver.registry.mutation import (
     check_subresource,
     patch_function,
 )
-from pinnace.apiserver.registry.strategy import MAX_PARTS, Strategy, parts_exceeded, warn
+from pinnace.apiserver.registry.strategy import MAX_PARTS, Strategy, add_warnings, has_too_many_items
 from pinnace.apiserver.storage.interface import Guard, StorageError
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tracing import NO_TRACER, Tracer
@@ -141,15 +141,15 @@ class Store(Generic[T]):
             metadata.ownership = creator(obj)
             if metadata.generateName and not metadata.name:
                 sent[index] = obj.SerializeToString()
-            await self._warm(obj)
-        outcomes = await self.mutate(await self._admit_creates(objs, by), dry_run=by.dry_run)
+            await self._precompute_in_thread(obj)
+        outcomes = await self.run_mutations(await self._admit_creates(objs, by), dry_run=by.dry_run)
         await self._retry_creates(objs, sent, outcomes, by)
         return outcomes
 
-    async def _warm(self, obj: T) -> None:
+    async def _precompute_in_thread(self, obj: T) -> None:
         """Compute a large new object in a thread."""
-        if self.strategy.is_slow and (self.strategy.is_cold or obj.ByteSize() >= LARGE):
-            await asyncio.to_thread(self.strategy.warm, obj)
+        if self.strategy.is_slow and (self.strategy.needs_compilation or obj.ByteSize() >= LARGE):
+            await asyncio.to_thread(self.strategy.precompute, obj)
 
     def _creator_of_fields(self, by: WriteRequest) -> Creator:
         return Creator(self.resource, by.manager, by.api_version, self._clock.time())
@@ -158,7 +158,7 @@ class Store(Generic[T]):
         """Run admission for a write that is not a client's update, such as a merged event. Raises Rejected."""
         self._admission.validate(by, AdmissionOperation.UPDATE, self.resource, new, old)
 
-    async def refresh(self) -> None:
+    async def refresh_caches(self) -> None:
         """Bring the caches that admission reads up to date. Raises CacheError, StorageError."""
         await self._refresh()
 
@@ -187,7 +187,7 @@ class Store(Generic[T]):
             except (CacheError, StorageError):
                 break  # keep the outcomes that are known
             items += [self._create_mutation(objs[index]) for index in overtaken]
-            retried = await self.mutate(items, dry_run=by.dry_run)
+            retried = await self.run_mutations(items, dry_run=by.dry_run)
             for index, outcome in zip(taken_names + overtaken, retried, strict=True):
                 outcomes[index] = outcome
 
@@ -200,45 +200,45 @@ class Store(Generic[T]):
     async def update(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
         """Replace spec and metadata."""
         await self._prepare_dry_run(by)
-        return await self.mutate(
+        return await self.run_mutations(
             [self._update_mutation(obj, by, AdmissionOperation.UPDATE) for obj in objs], dry_run=by.dry_run
         )
 
     async def update_status(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
         """Replace status. Of the rest of an object, only name, uid and resourceVersion are read."""
         await self._prepare_dry_run(by)
-        return await self.mutate(
+        return await self.run_mutations(
             [self._update_mutation(obj, by, AdmissionOperation.UPDATE_STATUS) for obj in objs], dry_run=by.dry_run
         )
 
-    async def finalize(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
+    async def update_finalizers(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
         """Replace spec.finalizers and metadata, of namespaces only."""
         await self._prepare_dry_run(by)
-        return await self.mutate(
+        return await self.run_mutations(
             [self._update_mutation(obj, by, AdmissionOperation.FINALIZE) for obj in objs], dry_run=by.dry_run
         )
 
     async def update_resize(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
         """Replace the resources of the containers of pods."""
         await self._prepare_dry_run(by)
-        return await self.mutate(
+        return await self.run_mutations(
             [self._update_mutation(obj, by, AdmissionOperation.RESIZE) for obj in objs], dry_run=by.dry_run
         )
 
     async def update_ephemeral_containers(self, objs: Sequence[T], by: WriteRequest) -> list[Outcome]:
         """Replace the ephemeral containers of pods."""
         await self._prepare_dry_run(by)
-        return await self.mutate(
+        return await self.run_mutations(
             [self._update_mutation(obj, by, AdmissionOperation.EPHEMERAL) for obj in objs], dry_run=by.dry_run
         )
 
     async def patch(self, request: PatchRequest, by: WriteRequest) -> list[Outcome]:
         """Patch spec and metadata, or a subresource, of the latest version. A conflict with another write is retried until
         the call's deadline. Patches of one object run one after another, because concurrent ones would conflict."""
-        mutation = await compute(len(request.patch), lambda: self._patch_mutation(request, by))
+        mutation = await compute_in_thread_if_large(len(request.patch), lambda: self._patch_mutation(request, by))
         return await self._retry_until_uncontended(mutation, by)
 
-    async def modify(
+    async def modify_object(
         self,
         namespace: str,
         name: str,
@@ -281,10 +281,10 @@ class Store(Generic[T]):
                 return self._apply_step(change(present, obj), present, by, AdmissionOperation.UPDATE, owners, reviewed=True)
 
             async def apply_reviewed() -> Final[T]:
-                judged = apply(await self.review(request))
+                judged = apply(await self.review_request(request))
                 return await judged.final() if isinstance(judged, DeferredState) else judged
 
-            if not self.reviewers.reviews(by, request.operation, self.resource, subresource):
+            if not self.reviewers.has_reviewers(by, request.operation, self.resource, subresource):
                 return apply(request.obj)
             return DeferredState(apply_reviewed)
 
@@ -292,7 +292,7 @@ class Store(Generic[T]):
             Mutation(self.resource.key(namespace or DEFAULT_NAMESPACE, name), name, step), by
         )
 
-    async def review(self, request: WriteAttributes) -> Any:
+    async def review_request(self, request: WriteAttributes) -> Any:
         """Let webhooks and policies review a request to a subresource, and return its object. Raises Rejected."""
         obj = await self.reviewers.mutate(request)
         await self.reviewers.validate(request._replace(obj=obj))
@@ -309,12 +309,12 @@ class Store(Generic[T]):
         if not items:
             return await write(items)
         first = request_of(items[0])
-        if not self.reviewers.reviews(first.request, first.operation, self.resource, first.subresource):
+        if not self.reviewers.has_reviewers(first.request, first.operation, self.resource, first.subresource):
             return await write(items)
 
         async def review(item: M) -> M | Refusal:
             try:
-                reviewed: M = await self.review(request_of(item))
+                reviewed: M = await self.review_request(request_of(item))
             except Rejected as rejected:
                 return rejected.refusal
             return reviewed
@@ -327,8 +327,8 @@ class Store(Generic[T]):
         await self._prepare_dry_run(by)
         async with self._patch_locks.setdefault(mutation.key, asyncio.Lock()):
             while True:
-                outcomes = await self.mutate([mutation], dry_run=by.dry_run)
-                if outcomes != [errors.contended(self.resource, mutation.name)]:
+                outcomes = await self.run_mutations([mutation], dry_run=by.dry_run)
+                if outcomes != [errors.contended_object(self.resource, mutation.name)]:
                     return outcomes
 
     async def create_applied(self, request: PatchRequest, by: WriteRequest) -> list[Outcome]:
@@ -338,29 +338,29 @@ class Store(Generic[T]):
 
         def create() -> tuple[T, Ownership]:
             wanted = self._read_configuration(request, conversion.served)
-            applied = managed_fields.create(conversion.served, wanted, namespace, request.name, now)
-            return conversion.to_stored(applied.obj), managed_fields.in_version(
+            applied = managed_fields.create_from_configuration(conversion.served, wanted, namespace, request.name, now)
+            return conversion.to_stored(applied.obj), managed_fields.owners_in_version(
                 applied.owners, conversion.served, self.resource
             )
 
-        obj, owners = await compute(size, create)
-        await self._warm(obj)
+        obj, owners = await compute_in_thread_if_large(size, create)
+        await self._precompute_in_thread(obj)
         items = await self._admit_creates([obj], by)
-        await compute(size, lambda: managed_fields.set_created_owners(self.resource, obj, owners))
-        outcomes = await self.mutate(items, dry_run=by.dry_run)
+        await compute_in_thread_if_large(size, lambda: managed_fields.set_created_owners(self.resource, obj, owners))
+        outcomes = await self.run_mutations(items, dry_run=by.dry_run)
         await self._retry_creates([obj], {}, outcomes, by)
         return outcomes
 
     async def delete(self, requests: Sequence[DeleteRequest], by: WriteRequest) -> list[Outcome]:
         await self._prepare_dry_run(by)
-        return await self.mutate([self._delete_mutation(request, by) for request in requests], dry_run=by.dry_run)
+        return await self.run_mutations([self._delete_mutation(request, by) for request in requests], dry_run=by.dry_run)
 
     async def _prepare_dry_run(self, by: WriteRequest) -> None:
         """Refresh the caches before a dry run, which compares nothing in etcd."""
         if by.dry_run:
             await self._refresh()
 
-    async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
+    async def run_mutations(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
         """Run the mutations among the items and return all outcomes in order. `dry_run`: the caches must be up to date."""
         with self._tracer.span("commit"):
             outcomes = iter(
@@ -398,11 +398,11 @@ class Store(Generic[T]):
 
     def _patch_mutation(self, request: PatchRequest, by: WriteRequest) -> Mutation[T]:
         key = self.resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
-        change = self._server_side_apply(request, by) if request.type == PatchRequest.APPLY else self._patch(request, by)
+        change = self._server_side_apply(request, by) if request.type == PatchRequest.APPLY else self._patch_change(request, by)
         step = self._change_step(request.name, change, len(request.patch), by, _PATCHES[request.subresource])
         return Mutation(key, request.name, step)
 
-    def _patch(self, request: PatchRequest, by: WriteRequest) -> Change[T]:
+    def _patch_change(self, request: PatchRequest, by: WriteRequest) -> Change[T]:
         """Return the change of a patch. Raises Rejected."""
         patch = patch_function(self._conversion_for(by).served, request)
         return lambda present: (patch(present.obj), None)
@@ -414,8 +414,8 @@ class Store(Generic[T]):
 
         def apply(present: ObjectVersion[T]) -> tuple[T, OwnerChange]:
             live = conversion.to_served(present.obj)
-            applied = managed_fields.apply(conversion.served, configuration, live, self._clock.time())
-            owners = managed_fields.in_version(applied.owners, conversion.served, self.resource)
+            applied = managed_fields.apply_configuration(conversion.served, configuration, live, self._clock.time())
+            owners = managed_fields.owners_in_version(applied.owners, conversion.served, self.resource)
             return conversion.to_stored(applied.obj, present.obj), OwnerChange(applied=owners)
 
         return apply
@@ -425,7 +425,7 @@ class Store(Generic[T]):
 
         def step(version: ObjectVersion[T] | None) -> Next[T]:
             present = self._require_present(name, version)
-            if len(present.value) + size >= LARGE or self.strategy.is_cold:
+            if len(present.value) + size >= LARGE or self.strategy.needs_compilation:
                 return DeferredState(lambda: self._change_large(change, present, by, operation))
             wanted, owners = change(present)
             return self._apply_step(wanted, present, by, operation, owners)
@@ -436,12 +436,12 @@ class Store(Generic[T]):
         self, change: Change[T], present: ObjectVersion[T], by: WriteRequest, operation: AdmissionOperation
     ) -> Final[T]:
         """Make a change of a large object. A thread computes the new version and the owners. Raises Rejected."""
-        has_reviews, old = self.reviewers.reviews(by, UPDATE, self.resource, SUBRESOURCES[operation]), present.obj
+        has_reviews, old = self.reviewers.has_reviewers(by, UPDATE, self.resource, SUBRESOURCES[operation]), present.obj
 
         def prepare() -> tuple[T, OwnerChange]:
             wanted, owners = change(present)
-            new, owners = self._prepared(wanted, present, operation, owners)
-            violations = self._violations(new, old, by, operation)
+            new, owners = self._prepare_new_version(wanted, present, operation, owners)
+            violations = self._update_violations(new, old, by, operation)
             if not violations and not has_reviews:
                 self._set_owners(new, old, by, operation, owners)
                 owners = OwnerChange(stored=new.metadata.ownership)
@@ -502,12 +502,12 @@ class Store(Generic[T]):
     ) -> Next[T]:
         """Return the next state of an object for the requested state, which is not changed. `owners`: None if only the object
         says something about them. `reviewed`: webhooks and policies have reviewed the request. Raises Rejected."""
-        new, owners = self._prepared(wanted, present, operation, owners)
-        if reviewed or not self.reviewers.reviews(by, UPDATE, self.resource, SUBRESOURCES[operation]):
+        new, owners = self._prepare_new_version(wanted, present, operation, owners)
+        if reviewed or not self.reviewers.has_reviewers(by, UPDATE, self.resource, SUBRESOURCES[operation]):
             return self._validate_and_admit(new, present, by, operation, owners)
         return DeferredState(lambda: self._continue_after_reviews(new, present, by, operation, owners))
 
-    def _prepared(
+    def _prepare_new_version(
         self, wanted: T, present: ObjectVersion[T], operation: AdmissionOperation, owners: OwnerChange | None
     ) -> tuple[T, OwnerChange]:
         """Return the new version of an object before reviews, and what the request says about owners. Raises Rejected."""
@@ -516,10 +516,10 @@ class Store(Generic[T]):
         if uid and uid != old.metadata.uid:
             raise Rejected(errors.uid_mismatch(self.resource, name, uid, old.metadata.uid))
         if expected not in UNSAID and expected != str(present.revision):
-            raise Rejected(errors.stale(self.resource, name, expected, present.revision))
-        if parts_exceeded(wanted, old):
-            raise Rejected(errors.too_much(self.resource, name, MAX_PARTS))
-        new = copy(self.resource, wanted)
+            raise Rejected(errors.stale_resource_version(self.resource, name, expected, present.revision))
+        if has_too_many_items(wanted, old):
+            raise Rejected(errors.too_many_items(self.resource, name, MAX_PARTS))
+        new = copy_without_version(self.resource, wanted)
         if owners is None:
             sent = wanted.metadata.managedFields if operation is AdmissionOperation.UPDATE else ()
             owners = OwnerChange(sent) if sent else NO_OWNER_CHANGE
@@ -550,7 +550,7 @@ class Store(Generic[T]):
         canonicalize(new)
         if operation is AdmissionOperation.UPDATE_STATUS:
             self.strategy.prepare_status_update(new, old)
-            self.strategy.date_status(new, old, self._clock.time())
+            self.strategy.set_status_times(new, old, self._clock.time())
         elif operation is AdmissionOperation.RESIZE:
             self.strategy.prepare_resize(new, old)
             keep_equal(new, old)
@@ -573,7 +573,7 @@ class Store(Generic[T]):
         """Validate and admit the new version. The caches that admission reads may be behind, so a refusal is checked again
         after a refresh. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
-        if violations := self._violations(new, old, by, operation):
+        if violations := self._update_violations(new, old, by, operation):
             raise Rejected(errors.invalid(self.resource, name, violations))
         try:
             return self._admit_step(new, old, by, operation, owners)
@@ -589,7 +589,7 @@ class Store(Generic[T]):
 
         return DeferredState(retry_admission)
 
-    def _violations(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation) -> list[Violation]:
+    def _update_violations(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation) -> list[Violation]:
         if operation is AdmissionOperation.UPDATE_STATUS:
             return self.strategy.validate_status_update(new, old)
         if operation is AdmissionOperation.RESIZE:
@@ -613,7 +613,7 @@ class Store(Generic[T]):
             if self.strategy.has_generation:
                 new.metadata.generation = old.metadata.generation + 1
             old_warnings = set(self.strategy.warnings(old))
-            warn(warning for warning in self.strategy.warnings(new) if warning not in old_warnings)
+            add_warnings(warning for warning in self.strategy.warnings(new) if warning not in old_warnings)
         return PutObject(new, grows=operation is AdmissionOperation.RESIZE)
 
     def _set_owners(self, new: T, old: T, by: WriteRequest, operation: AdmissionOperation, owners: OwnerChange) -> None:
@@ -629,12 +629,12 @@ class Store(Generic[T]):
             version = by.api_version or self.resource.api_version
             subresource = owners.subresource or SUBRESOURCES.get(operation, "")
             manager = FieldManager(by.manager, UPDATE_OPERATION, version, subresource)
-            managed_fields.track(self.resource, new, old, manager, owners.sent, self._clock.time())
+            managed_fields.track_update(self.resource, new, old, manager, owners.sent, self._clock.time())
 
     def _is_finalized(self, obj: T) -> bool:
         """Return whether the object is terminating and its last finalizer is removed."""
         metadata = obj.metadata
-        if metadata.finalizers or self.strategy.holds_others(obj):
+        if metadata.finalizers or self.strategy.may_contain_objects(obj):
             return False
         return metadata.HasField("deletionTimestamp") and metadata.deletionGracePeriodSeconds == 0
 
@@ -649,7 +649,7 @@ class Store(Generic[T]):
                 self._admission.validate(by, AdmissionOperation.DELETE, self.resource, None, version.obj)
             now = self._clock.time()
             final = delete_step(self.strategy, name, request.options, version, now, why=why)
-            if version is None or not self.reviewers.reviews(by, DELETE, self.resource):
+            if version is None or not self.reviewers.has_reviewers(by, DELETE, self.resource):
                 return final
             change = WriteAttributes(by, DELETE, self.resource, None, version.obj, options=request.options)
 

@@ -74,7 +74,7 @@ class Strategy(Generic[T]):
     is_graceful = False
     """Whether deletes have a grace period. If it is 0, the response contains the end of the object nevertheless."""
     is_slow = False
-    """Whether defaults and violations of large objects take long, so that the store computes them in a thread (`warm`)."""
+    """Whether defaults and violations of large objects take long, so that a thread computes them (`precompute`)."""
     can_be_disrupted = False
     """Whether a delete may contain a disruption (`DeleteRequest.disruption`)."""
 
@@ -108,7 +108,7 @@ class Strategy(Generic[T]):
         self.set_defaults(obj)
 
     @property
-    def is_cold(self) -> bool:
+    def needs_compilation(self) -> bool:
         """Whether the next validation takes long, whatever the size of the object."""
         return False
 
@@ -124,7 +124,7 @@ class Strategy(Generic[T]):
         self.check_new(obj, out)
         return out
 
-    def warm(self, obj: T) -> None:
+    def precompute(self, obj: T) -> None:
         """Compute the defaults and violations of a new object, and remember them if it is large. `obj` is not changed. Called
         in a thread, if `is_slow`."""
 
@@ -166,16 +166,16 @@ class Strategy(Generic[T]):
         spec = getattr(obj, "spec", None)
         whole = spec is None or spec != getattr(old, "spec", None)
         out: list[Violation] = []
-        self._check(obj, whole, out)
+        self._check_object(obj, whole, out)
         if out:
             before: list[Violation] = []
-            self._check(old, whole, before)
+            self._check_object(old, whole, before)
             out = added_violations(out, before)
         validate_metadata_update(obj.metadata, old.metadata, out)
         check(obj, old, out)
         return out
 
-    def _check(self, obj: T, whole: bool, out: list[Violation]) -> None:
+    def _check_object(self, obj: T, whole: bool, out: list[Violation]) -> None:
         self.check_metadata(obj, out)
         if whole:
             self.check_fields(obj, out)
@@ -187,18 +187,18 @@ class Strategy(Generic[T]):
     def prepare_status_update(self, obj: T, old: T) -> None:
         """Copy everything but the status from `old`. By default a status update is refused."""
 
-    def date_status(self, obj: T, old: T, now: float) -> None:
+    def set_status_times(self, obj: T, old: T, now: float) -> None:
         """Set the timestamps of a new status, after `prepare_status_update`. `now`: Unix seconds."""
 
     def validate_status_update(self, obj: T, old: T) -> list[Violation]:
-        """Return the violations of a status update, after `date_status`."""
+        """Return the violations of a status update, after `set_status_times`."""
         return [forbidden("status", "this resource has no status to update")]
 
     def grace_period(self, obj: T, options: DeleteOptions) -> int:
         """Return the grace period in seconds of a delete with these options (Kubernetes' CheckGracefulDelete)."""
         return 0
 
-    def holds_others(self, obj: T) -> bool:
+    def may_contain_objects(self, obj: T) -> bool:
         """Return whether the object may contain others that must be deleted first. It then has no grace period."""
         return False
 
@@ -222,10 +222,10 @@ class StatusStrategy(Strategy[T]):
 
     def prepare_update(self, obj: T, old: T) -> None:
         super().prepare_update(obj, old)
-        carry_over(obj, old, "status")
+        carry_over_fields(obj, old, "status")
 
     def prepare_status_update(self, obj: T, old: T) -> None:
-        carry_over(obj, old, "metadata", "spec")
+        carry_over_fields(obj, old, "metadata", "spec")
 
     def validate_status_update(self, obj: T, old: T) -> list[Violation]:
         out: list[Violation] = []
@@ -263,7 +263,7 @@ def _without_indices(violation: Violation) -> Violation:
     return Violation(_LIST_INDEX.sub("[]", violation.field), violation.message)
 
 
-def carry_over(obj: Any, old: Any, *fields: str) -> None:
+def carry_over_fields(obj: Any, old: Any, *fields: str) -> None:
     """Copy message fields from `old` to `obj`. A field that is absent in `old` is cleared, so that an update without changes
     writes nothing."""
     for field in fields:
@@ -273,13 +273,13 @@ def carry_over(obj: Any, old: Any, *fields: str) -> None:
             obj.ClearField(field)
 
 
-def parts_exceeded(obj: Any, stored: Any = None) -> bool:
+def has_too_many_items(obj: Any, stored: Any = None) -> bool:
     """Return whether the object has more than MAX_PARTS items.
 
     If a version of the object is `stored`, each top-level field counts separately, and may have as many items as the stored
     field.
     """
-    if obj.ByteSize() <= USUAL_OBJECT_SIZE or _remaining_parts(obj, MAX_PARTS) >= 0:
+    if obj.ByteSize() <= USUAL_OBJECT_SIZE or _remaining_item_room(obj, MAX_PARTS) >= 0:
         return False
     return stored is None or any(
         _has_grown_past_limit(value, getattr(stored, field.name), field) for field, value in obj.ListFields()
@@ -288,33 +288,33 @@ def parts_exceeded(obj: Any, stored: Any = None) -> bool:
 
 def _has_grown_past_limit(value: Any, before: Any, field: FieldDescriptor) -> bool:
     """Return whether the field has more than MAX_PARTS items, and more than in `before`."""
-    if _remaining_field_parts(field, value, MAX_PARTS) >= 0:
+    if _remaining_field_item_room(field, value, MAX_PARTS) >= 0:
         return False
-    had = _UNBOUNDED_PARTS - _remaining_field_parts(field, before, _UNBOUNDED_PARTS)
-    return _remaining_field_parts(field, value, max(had, MAX_PARTS)) < 0
+    had = _UNBOUNDED_PARTS - _remaining_field_item_room(field, before, _UNBOUNDED_PARTS)
+    return _remaining_field_item_room(field, value, max(had, MAX_PARTS)) < 0
 
 
-def _remaining_parts(message: Message, room: int) -> int:
+def _remaining_item_room(message: Message, room: int) -> int:
     """Return `room` minus the items of the message. The result is negative if there are more, and counting stops there."""
     for field, value in message.ListFields():
-        room = _remaining_field_parts(field, value, room)
+        room = _remaining_field_item_room(field, value, room)
         if room < 0:
             break
     return room
 
 
-def _remaining_field_parts(field: FieldDescriptor, value: Any, room: int) -> int:
-    """`room` minus the items of one field, counted as in `_remaining_parts`."""
+def _remaining_field_item_room(field: FieldDescriptor, value: Any, room: int) -> int:
+    """`room` minus the items of one field, counted as in `_remaining_item_room`."""
     if field.is_repeated:
         room -= len(value)
     if room < 0 or field.message_type is None:
         return room
     if not field.is_repeated:
-        return _remaining_parts(value, room)
+        return _remaining_item_room(value, room)
     of = map_value(field)
     if of is None or of.message_type is not None:
         for item in value if of is None else value.values():
-            room = _remaining_parts(item, room)
+            room = _remaining_item_room(item, room)
     return room
 
 
@@ -346,7 +346,7 @@ def record_created() -> None:
         gathered.created = True
 
 
-def warn(warnings: Iterable[str]) -> None:
+def add_warnings(warnings: Iterable[str]) -> None:
     """Add warnings to the present call, if it collects them."""
     gathered = _collected_warnings.get()
     if gathered is None:

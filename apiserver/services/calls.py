@@ -86,7 +86,7 @@ class CallContext:
         self.user = credential.user()
         self.time_remaining = time_remaining
 
-    async def act_as(self, impersonation: Impersonation, impersonator: Impersonator) -> None:
+    async def impersonate_user(self, impersonation: Impersonation, impersonator: Impersonator) -> None:
         """Impersonate another user for this call. Raises Rejected (PERMISSION_DENIED)."""
         impersonated = await impersonator.impersonate(self.credential, self.user, impersonation)
         self.credential, self.user = impersonated, impersonated.user()
@@ -118,7 +118,7 @@ class CallRunner:
         if impersonation := requested_impersonation(metadata):
             if self._impersonator is None:
                 raise Rejected(forbidden("this server does not support impersonation"))
-            await context.act_as(impersonation, self._impersonator)
+            await context.impersonate_user(impersonation, self._impersonator)
 
     async def run_call(
         self, method: Method, data: bytes, context: CallContext, metadata: Metadata
@@ -129,7 +129,7 @@ class CallRunner:
         fencing.read_fences(metadata)
         with collect_warnings() as warnings:
             try:
-                if not self._tracer.on:
+                if not self._tracer.is_exporting:
                     return await method.call(method.parse(data), context), warnings
                 with self._tracer.call(method.name, str(dict(metadata).get(tracing.KEY, ""))):
                     with self._tracer.span("decode"):
@@ -139,7 +139,7 @@ class CallRunner:
                 rejected.warnings = list(warnings)
                 raise
 
-    async def pace_refusal(self, refusal: Refusal, caller: str, size: int, remaining: float | None) -> Refusal:
+    async def delay_refusal(self, refusal: Refusal, caller: str, size: int, remaining: float | None) -> Refusal:
         """Delay a refusal for lack of permission or capacity, because clients may repeat such calls immediately. `caller`: a
         user name. `size`: size in bytes of the request, which is in memory until the call ends."""
         if refusal.code not in _PACED and refusal.reason != TOO_MANY_REQUESTS:
@@ -411,7 +411,7 @@ class _Exchange:
                 self._queue_result(_PendingResult(result, answer, context.callbacks))
             except Rejected as rejected:
                 break_reference_cycle(rejected)
-                refusal = await self._runner.pace_refusal(rejected.refusal, caller, len(data), deadline - now())
+                refusal = await self._runner.delay_refusal(rejected.refusal, caller, len(data), deadline - now())
                 result.error = encode(refusal).SerializeToString()
                 result.warnings.extend(rejected.warnings)
                 self._queue_result(_PendingResult(result))

@@ -22,7 +22,7 @@ from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import WriteRequest
-from pinnace.apiserver.registry.deletion import copy
+from pinnace.apiserver.registry.deletion import copy_without_version
 from pinnace.apiserver.registry.mutation import Mutation, Next, ObjectVersion, Outcome, PutObject, WriteResult
 from pinnace.apiserver.registry.store import Store
 from pinnace.apiserver.services.resource import NamedObject, ResourceService
@@ -52,7 +52,7 @@ class RoleAggregator:
             await self._cacher.wait_until_fresh(READ_TIMEOUT)
             entries = self._cacher.cache_of(CLUSTER_ROLES).select(SelectionPredicate.parse(CLUSTER_ROLES, "", "", ""))
             due = [mutation for entry in entries if (mutation := self._build_mutation(entry))]
-            outcomes = await self._store.mutate(due) if due else []
+            outcomes = await self._store.run_mutations(due) if due else []
             refusals = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
             if not refusals:
                 break
@@ -64,21 +64,21 @@ class RoleAggregator:
         role = entry.parse_uncached()
         if not role.HasField("aggregationRule"):
             return None
-        rules = self._rbac.aggregated(role)
+        rules = self._rbac.aggregate_rules(role)
         if list(role.rules) == list(rules):
             return None
         name, revision = role.metadata.name, entry.mod_revision
 
         def step(version: ObjectVersion[ClusterRole] | None) -> Next[ClusterRole]:
             if version is None or version.revision != revision:
-                raise Rejected(errors.contended(CLUSTER_ROLES, name))
+                raise Rejected(errors.contended_object(CLUSTER_ROLES, name))
             return PutObject(_replace_rules(version.obj, rules))
 
         return Mutation(entry.key, name, step)
 
 
 def _replace_rules(role: ClusterRole, rules: Iterable[PolicyRule]) -> ClusterRole:
-    aggregated = copy(CLUSTER_ROLES, role)
+    aggregated = copy_without_version(CLUSTER_ROLES, role)
     del aggregated.rules[:]
     aggregated.rules.extend(rules)
     return aggregated

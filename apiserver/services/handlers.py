@@ -135,7 +135,7 @@ class _CallHandlers:
                 refusal = rejected.refusal
             else:
                 metrics.UNKNOWN.inc()
-            await self._refuse(context, refusal, caller)
+            await self._refuse_call(context, refusal, caller)
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
@@ -158,7 +158,7 @@ class _CallHandlers:
                 return answer
             except Rejected as rejected:
                 break_reference_cycle(rejected)
-                await self._refuse(context, rejected.refusal, caller, len(data), rejected.warnings)
+                await self._refuse_call(context, rejected.refusal, caller, len(data), rejected.warnings)
             except asyncio.CancelledError as cancelled:
                 break_reference_cycle(cancelled)
                 raise cancelled from None
@@ -179,7 +179,7 @@ class _CallHandlers:
                 caller = call_context.user.name
                 if method.is_paced:
                     await self._runner.refusals.wait(caller, remaining=context.time_remaining())
-                request: Any = _Requests(context, method.parse) if method.client_streaming else method.parse(data)
+                request: Any = _RequestIterator(context, method.parse) if method.client_streaming else method.parse(data)
                 async with aclosing(method.stream(request, call_context)) as responses:
                     async for response in responses:
                         yield response
@@ -187,7 +187,7 @@ class _CallHandlers:
                 break_reference_cycle(rejected)
                 size = 0 if method.client_streaming else len(data)
                 data = request = None
-                await self._refuse(context, rejected.refusal, caller, size)
+                await self._refuse_call(context, rejected.refusal, caller, size)
 
         return call
 
@@ -205,20 +205,20 @@ class _CallHandlers:
         logs.request_id.set(request_id)
         context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 
-    async def _refuse(
+    async def _refuse_call(
         self, context: Any, refusal: Refusal, caller: str, size: int = 0, warnings: Sequence[str] = ()
     ) -> NoReturn:
         """End the call with a refusal. Refusals for lack of permission or capacity are delayed, because clients may repeat such
         calls immediately. `caller`: a user name. `size`: size in bytes of the request, which gRPC keeps until the call ends."""
-        refusal = await self._runner.pace_refusal(refusal, caller, size, context.time_remaining())
-        await _abort(context, refusal, warnings)
+        refusal = await self._runner.delay_refusal(refusal, caller, size, context.time_remaining())
+        await _abort_call(context, refusal, warnings)
 
 
 def _unknown_method(path: str) -> Refusal:
     return Refusal(Code.UNIMPLEMENTED, "NotFound", truncate_message(f"the server has no method {path}"))
 
 
-class _Requests:
+class _RequestIterator:
     """The requests of a stream. gRPC's own iterator would keep the last request in a reference cycle."""
 
     def __init__(self, context: grpc.aio.ServicerContext, parse: Callable[[bytes], Any]) -> None:
@@ -235,7 +235,7 @@ class _Requests:
         return self._parse(request)
 
 
-async def _abort(context: grpc.aio.ServicerContext, refusal: Refusal, warnings: Sequence[str] = ()) -> NoReturn:
+async def _abort_call(context: grpc.aio.ServicerContext, refusal: Refusal, warnings: Sequence[str] = ()) -> NoReturn:
     """End the call with the refusal."""
     shortened = replace(refusal, message=truncate_message(refusal.message))
     shown = ((WARNING_KEY, warning.encode()) for warning in warnings[:MAX_REFUSAL_WARNINGS])

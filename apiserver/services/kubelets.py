@@ -105,7 +105,7 @@ class NoKubelets:
         raise Rejected(_no_kubelet_client())
 
 
-def endpoint_of(node: Node) -> KubeletEndpoint:
+def kubelet_endpoint_of(node: Node) -> KubeletEndpoint:
     """Return the endpoint of a node's kubelet. Raises Rejected if the node has none."""
     name, status = node.metadata.name, node.status
     addresses = {address.type: address.address for address in status.addresses}
@@ -214,7 +214,7 @@ class GrpcKubelets:
     ) -> AsyncGenerator[bytes, None]:
         async with self._connect_kubelet(at) as channel:
             call = channel.stream_stream(f"/pinnace.v1.Kubelet/{method}", message.SerializeToString)()
-            sending = asyncio.ensure_future(_send(call, requests))
+            sending = asyncio.ensure_future(_send_requests(call, requests))
             try:
                 async for response in _read_responses(call, at):
                     yield response
@@ -225,7 +225,7 @@ class GrpcKubelets:
     async def stats(self, at: KubeletEndpoint, request: StatsRequest, timeout: float) -> StatsResponse:
         async with self._connect_kubelet(at) as channel:
             ask = channel.unary_unary("/pinnace.v1.Kubelet/Stats", StatsRequest.SerializeToString, StatsResponse.FromString)
-            with _map_errors(at), CancellationGuard():
+            with _translate_errors(at), CancellationGuard():
                 response: StatsResponse = await ask(request, timeout=timeout)
             return response
 
@@ -252,7 +252,7 @@ class GrpcKubelets:
 async def _read_responses(call: Any, at: KubeletEndpoint) -> AsyncIterator[bytes]:
     try:
         while True:
-            with _map_errors(at), CancellationGuard():
+            with _translate_errors(at), CancellationGuard():
                 response = await call.read()
             if response is grpc.aio.EOF:
                 return
@@ -262,7 +262,7 @@ async def _read_responses(call: Any, at: KubeletEndpoint) -> AsyncIterator[bytes
 
 
 @contextmanager
-def _map_errors(at: KubeletEndpoint) -> Iterator[None]:
+def _translate_errors(at: KubeletEndpoint) -> Iterator[None]:
     """Convert the errors of a call to Rejected."""
     try:
         yield
@@ -275,7 +275,7 @@ def _map_errors(at: KubeletEndpoint) -> Iterator[None]:
         raise Rejected(_kubelet_unavailable(at, "the kubelet closed the call")) from None
 
 
-async def _send(call: Any, requests: AsyncIterator[Message]) -> None:
+async def _send_requests(call: Any, requests: AsyncIterator[Message]) -> None:
     """Send the requests until the iterator ends. Errors are ignored: the reader of the responses reports them."""
     with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
         async for request in requests:

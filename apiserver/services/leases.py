@@ -82,7 +82,7 @@ class LeaseService(ResourceService[Lease]):
 class RawKeyReader(Protocol):
     """The part of the cacher that RenewalTimes uses."""
 
-    def raw(self, key: str) -> KeyValue | None: ...
+    def raw_key(self, key: str) -> KeyValue | None: ...
 
 
 class RenewalTimes:
@@ -99,7 +99,7 @@ class RenewalTimes:
         """By session: its last renewal in Unix seconds, and the time of the read from etcd in monotonic seconds."""
 
     async def load_sessions(self, leases: Sequence[Lease]) -> None:
-        streams = {stream: lease.metadata.name for lease in leases if (stream := _stream(lease))}
+        streams = {stream: lease.metadata.name for lease in leases if (stream := _writer_stream(lease))}
         unknown = {stream: node for stream, node in streams.items() if stream not in self._sessions}
         wanted = {session for lease in leases if (session := self._session_of(lease))}
         for stream, result in zip(unknown, await asyncio.gather(*map(self._read_session, unknown.values())), strict=True):
@@ -119,7 +119,7 @@ class RenewalTimes:
 
     def stamp_lease(self, lease: Lease) -> None:
         if (election := _election_of(lease)) is not None:
-            self._show_leader(lease, election)
+            self._set_current_leader(lease, election)
         if (renewed := self._renewed.get(self._session_of(lease))) is not None:
             at = to_micro_time(renewed[0])
             if to_seconds(at) > to_seconds(lease.spec.renewTime):
@@ -128,9 +128,9 @@ class RenewalTimes:
     def _session_of(self, lease: Lease) -> int:
         """Return the session of a Lease object; 0 if it is unknown or does not exist."""
         if (election := _election_of(lease)) is not None:
-            record = self._cacher.raw(election_key(election))
+            record = self._cacher.raw_key(election_key(election))
             return record.lease if record is not None else 0
-        return self._sessions.get(_stream(lease), 0)
+        return self._sessions.get(_writer_stream(lease), 0)
 
     async def _read_session(self, node: str) -> int | None:
         """Return the session to which the Lease object of a node is attached; None if etcd is unavailable or the object is
@@ -149,9 +149,9 @@ class RenewalTimes:
         else:
             self._renewed[session] = self._clock.time() - age, self._clock.monotonic()
 
-    def _show_leader(self, lease: Lease, election: str) -> None:
+    def _set_current_leader(self, lease: Lease, election: str) -> None:
         """Set the fields from the present leader. The stored object may be older."""
-        record = self._cacher.raw(election_key(election))
+        record = self._cacher.raw_key(election_key(election))
         if record is None:
             lease.spec.holderIdentity = ""
             return
@@ -166,7 +166,7 @@ def _later_time(election: Election, moment: MicroTime) -> MicroTime:
     return max(election.since, moment, key=to_seconds)
 
 
-def _stream(lease: Lease) -> str:
+def _writer_stream(lease: Lease) -> str:
     """Return the stream that wrote the Lease object of a node; "" for other Lease objects."""
     if lease.metadata.namespace != NODE_LEASE_NAMESPACE or BIRTH_ANNOTATION not in lease.metadata.annotations:
         return ""

@@ -56,9 +56,17 @@ from pinnace.apiserver.auth.permissions import (
     standard_permission,
 )
 from pinnace.apiserver.cacher.store import CacheError
-from pinnace.apiserver.errors import Rejected, bad_request, caller_left, to_refusal
+from pinnace.apiserver.errors import Rejected, bad_request, client_disconnected, to_refusal
 from pinnace.apiserver.flow.control import MAX_STREAMS, ExemptSeat, PriorityAndFairness, Seat, StreamAdmission, set_current_seat
-from pinnace.apiserver.flow.levels import SMALL, LazyRequest, cost_of, cost_of_batch, cost_of_bytes, items_in, level_of
+from pinnace.apiserver.flow.levels import (
+    SMALL,
+    LazyRequest,
+    cost_function,
+    cost_of_batch,
+    cost_of_bytes,
+    count_encoded_items,
+    level_classifier,
+)
 from pinnace.apiserver.flow.send_budget import LARGE
 from pinnace.apiserver.registry.fencing import FenceVerifier
 from pinnace.apiserver.services import metrics
@@ -130,12 +138,12 @@ class Method:
         self._audit = audit
         reviews = action.group in (REVIEWS_GROUP, AUTHENTICATION_GROUP)
         self._audited = self._writes and audit.enabled and action.resource != EVENTS.plural and not reviews
-        self._level_of = level_of(action, pulse=self.client_streaming)
+        self._level_of = level_classifier(action, pulse=self.client_streaming)
         about_nothing = action.resource.startswith("/")
         self._is_discovery = self.client_streaming and about_nothing
         self.is_paced = about_nothing or action.resource.startswith("selfsubject")
         """Whether calls are delayed as refusals are. Every user may call these methods, but rarely needs them."""
-        self._cost_of = cost_of(descriptor, service)
+        self._cost_of = cost_function(descriptor, service)
         self._meter = metrics.RequestMetrics(action, batch=self._batched, connects=self.client_streaming)
         self._function: Any = getattr(service, name, None)
         if self._function is None:
@@ -152,9 +160,9 @@ class Method:
         an exception here, gRPC would log a traceback and return UNKNOWN.) In a stream of requests, such a request becomes an
         empty message, which the service refuses.
         """
-        return LazyRequest(data) if self._is_heavy and len(data) > SMALL else self._read(data)
+        return LazyRequest(data) if self._is_heavy and len(data) > SMALL else self._read_request(data)
 
-    def _read(self, data: bytes) -> Message | None:
+    def _read_request(self, data: bytes) -> Message | None:
         try:
             return self._envelope.read(data)
         except DecodeError:
@@ -174,23 +182,23 @@ class Method:
                     await seat.acquire()
                 set_current_seat(seat)
                 if isinstance(request, LazyRequest):
-                    request = self._validate_request(self._read(request.data))
+                    request = self._validate_request(self._read_request(request.data))
                 await self._authorize(request, context)
                 if self._writes:
                     await self._fences.guard_call(context.user)
                 was_started = True
-                answer = _encode(await self._function(request, context))
+                answer = _encode_response(await self._function(request, context))
                 if self._audited:
                     self._audit_call(request, context, None)
                 if len(answer) >= LARGE:
                     if not self._writes:
                         _require_memory(MEMORY_FACTOR * len(answer))
-                    context.on_response_taken(seat.answer(len(answer), refusable=not self._writes))
+                    context.on_response_taken(seat.charge_response(len(answer), refusable=not self._writes))
                 return answer
         except asyncio.CancelledError:
             code = Code.DEADLINE_EXCEEDED
             if self._audited:
-                self._audit_call(request, context, caller_left() if was_started else _LEFT_BEFORE_START)
+                self._audit_call(request, context, client_disconnected() if was_started else _LEFT_BEFORE_START)
             raise
         except Exception as error:
             refusal = to_refusal(error, self.name, writes=self._writes)
@@ -224,9 +232,9 @@ class Method:
                         seat.release()
                     stream_input = seat if isinstance(seat, StreamAdmission) else request
                     async with aclosing(self._function(stream_input, context)) as responses:
-                        async for response in authorization.wrap(responses):
+                        async for response in authorization.wrap_responses(responses):
                             seat.release()
-                            yield _encode(response)
+                            yield _encode_response(response)
                     if isinstance(seat, StreamAdmission) and seat.refused is not None:
                         raise seat.refused
             except Exception as error:
@@ -253,10 +261,10 @@ class Method:
             return nullcontext()
         user = context.user
         level = self._level_of(user) if self._is_discovery or MASTERS not in user.groups else None
-        return self._flow.stream(level, user.name, MAX_REFLECTIONS if self._is_discovery else MAX_STREAMS)
+        return self._flow.count_stream(level, user.name, MAX_REFLECTIONS if self._is_discovery else MAX_STREAMS)
 
     def _request_seat(self, request: Message | LazyRequest | None, context: Context) -> Seat | ExemptSeat:
-        self._pass_gate()
+        self._require_readiness()
         if isinstance(request, LazyRequest):
             cost = self._cost_of_unparsed(request)
         elif self.client_streaming:
@@ -264,28 +272,28 @@ class Method:
         else:
             cost = self._cost_of(self._validate_request(request))
         user, remaining = context.user, context.time_remaining()
-        return self._flow.enter(self._level_of(user), user.name, cost, request, remaining, writes=self._writes)
+        return self._flow.request_seat(self._level_of(user), user.name, cost, request, remaining, writes=self._writes)
 
     def _cost_of_unparsed(self, request: LazyRequest) -> int:
         cost = cost_of_bytes(request.ByteSize())
         if self._batched:
             number = self._message.DESCRIPTOR.fields_by_name["items"].number
-            cost = max(cost, cost_of_batch(items_in(request.data, number, MAX_BATCH)))
+            cost = max(cost, cost_of_batch(count_encoded_items(request.data, number, MAX_BATCH)))
         return cost
 
     def _request_stream_seat(self, request: Message | AsyncIterator[Message] | None, context: Context) -> Seat | ExemptSeat:
         if request is None or isinstance(request, Message):
             return self._request_seat(request, context)
-        self._pass_gate()
+        self._require_readiness()
         return StreamAdmission(
             request, lambda first: self._request_seat(first, context), self._parse_streamed, each=self._is_discovery
         )
 
     def _parse_streamed(self, data: bytes) -> Message:
         """Parse a request of a stream."""
-        return self._read(data) or self._message()
+        return self._read_request(data) or self._message()
 
-    def _pass_gate(self) -> None:
+    def _require_readiness(self) -> None:
         """Check that the server accepts calls. Raises Rejected."""
         if refusal := self._gate():
             raise Rejected(refusal)
@@ -295,7 +303,7 @@ class Method:
         if request is None:
             raise Rejected(bad_request(_MALFORMED))
         if self._batched:
-            _check_batch(request)
+            _check_batch_size(request)
         return request
 
     def _authorize_stream(self, request: Any, context: Context) -> AbstractContextManager[StreamAuthorization]:
@@ -324,7 +332,7 @@ class Method:
             await self._authorizer.authorize(context.user, action, targets)
 
 
-def _check_batch(request: Any) -> None:
+def _check_batch_size(request: Any) -> None:
     if len(request.items) > MAX_BATCH:
         raise Rejected(bad_request(f"{len(request.items)} items in one batch: send at most {MAX_BATCH}"))
 
@@ -352,7 +360,7 @@ def build_methods(
     return {method.path: method for method in methods}
 
 
-def _encode(response: Message | bytes) -> bytes:
+def _encode_response(response: Message | bytes) -> bytes:
     return response if isinstance(response, bytes) else response.SerializeToString()
 
 
@@ -363,7 +371,7 @@ class AccessCheck(NamedTuple):
 
 
 class StreamAuthorization:
-    """The authorization of one stream. Iteration yields the responses that `wrap` got, until the authorization ends."""
+    """The authorization of one stream. Iteration yields the responses of `wrap_responses` until the authorization ends."""
 
     __slots__ = ("_ended", "_reader", "_refusal", "_responses", "checks", "credential", "user")
 
@@ -388,7 +396,7 @@ class StreamAuthorization:
         if self._reader is not None:
             self._reader.cancel()
 
-    def wrap(self, responses: AsyncIterator[bytes]) -> StreamAuthorization:
+    def wrap_responses(self, responses: AsyncIterator[bytes]) -> StreamAuthorization:
         self._responses = responses
         return self
 
@@ -398,18 +406,18 @@ class StreamAuthorization:
     async def __anext__(self) -> bytes:
         """Return the next response. Raises Rejected if the stream ends with a refusal."""
         if self._ended:
-            self._stop()
+            self._raise_end()
         self._reader = reader = asyncio.current_task()
         try:
             return await anext(self._responses)
         except BaseException:
             if self._ended and reader is not None and not reader.uncancel():  # otherwise, the task was cancelled as well
-                self._stop()
+                self._raise_end()
             raise
         finally:
             self._reader = None
 
-    def _stop(self) -> None:
+    def _raise_end(self) -> None:
         if self._refusal is not None:
             raise Rejected(self._refusal)
         raise StopAsyncIteration

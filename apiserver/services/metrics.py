@@ -104,7 +104,7 @@ AUDIT_ERRORS = Counter(
 _etcd = cache(ETCD.labels)
 
 
-class Totals(Collector):
+class ReadCounters(Collector):
     """Counters that other objects keep as plain numbers, and that are read at each scrape."""
 
     def __init__(self, name: str, documentation: str, labels: list[str]) -> None:
@@ -123,20 +123,22 @@ class Totals(Collector):
         yield family
 
 
-WATCH_EVENTS = Totals(
+WATCH_EVENTS = ReadCounters(
     "apiserver_watch_events",
     "Events sent to watchers, including events for the initial state.",
     ["group", "version", "resource"],
 )
-EVENTS_DROPPED = Totals(
+EVENTS_DROPPED = ReadCounters(
     "apiserver_events_dropped",
     "Events deleted by this server before their expiry, by exceeded limit: count, bytes.",
     ["reason"],
 )
-FLOW_DISPATCHED = Totals("apiserver_flowcontrol_dispatched_requests", "Requests that received a seat.", ["priority_level"])
+FLOW_DISPATCHED = ReadCounters(
+    "apiserver_flowcontrol_dispatched_requests", "Requests that received a seat.", ["priority_level"]
+)
 
 
-class _Kind:
+class _RequestsInFlight:
     """Read requests or write requests in progress. A plain number is faster than a gauge."""
 
     def __init__(self, name: str) -> None:
@@ -144,7 +146,7 @@ class _Kind:
         IN_FLIGHT.labels(name).set_function(lambda: self.in_flight)
 
 
-_READ_ONLY, _MUTATING = _Kind("readOnly"), _Kind("mutating")
+_READ_ONLY, _MUTATING = _RequestsInFlight("readOnly"), _RequestsInFlight("mutating")
 
 
 class RequestMetrics:
@@ -165,7 +167,7 @@ class RequestMetrics:
 
     def record_end(self, code: Code, seconds: float) -> None:
         self._kind.in_flight -= 1
-        self._count(code)
+        self._count_result(code)
         if self._duration is None:
             self._duration = DURATION.labels(*self._what, self._batch)
         self._duration.observe(seconds)
@@ -176,9 +178,9 @@ class RequestMetrics:
 
     def record_stream_end(self, code: Code) -> None:
         """Count the end of a stream. A stream that its client cancels ends with OK."""
-        self._count(code)
+        self._count_result(code)
 
-    def _count(self, code: Code) -> None:
+    def _count_result(self, code: Code) -> None:
         counter = self._ended.get(code)
         if counter is None:
             counter = self._ended[code] = REQUESTS.labels(*self._what, self._batch, code.name)
@@ -194,10 +196,10 @@ def observe_etcd(operation: str, seconds: float, failed: bool) -> None:
 class FlowMeter:
     """Implements pinnace.apiserver.flow.control.FlowMetrics."""
 
-    def rejected(self, level: str, reason: str) -> None:
+    def record_rejection(self, level: str, reason: str) -> None:
         FLOW_REJECTED.labels(level, reason).inc()
 
-    def waited(self, level: str, seconds: float, execute: bool) -> None:
+    def record_wait(self, level: str, seconds: float, execute: bool) -> None:
         FLOW_WAIT.labels(level, str(execute).lower()).observe(seconds)
 
 
@@ -207,17 +209,17 @@ class AuditMeter:
     def __init__(self) -> None:
         self._errors = AUDIT_ERRORS.labels("log")
 
-    def written(self, lines: int) -> None:
+    def record_written_lines(self, lines: int) -> None:
         AUDIT_EVENTS.inc(lines)
 
-    def lost(self, lines: int) -> None:
+    def record_lost_lines(self, lines: int) -> None:
         self._errors.inc(lines)
 
 
 class PolicyMeter:
     """Implements pinnace.apiserver.webhooks.evaluation.PolicyMetrics."""
 
-    def checked(self, mutating: bool, policy: str, binding: str, error: str, action: str, seconds: float) -> None:
+    def record_policy_check(self, mutating: bool, policy: str, binding: str, error: str, action: str, seconds: float) -> None:
         checks, durations = POLICY_CHECKS[mutating]
         checks.labels(policy, binding, error, action).inc()
         durations.labels(policy, binding, error, action).observe(seconds)
@@ -226,26 +228,26 @@ class PolicyMeter:
 class WebhookMeter:
     """Implements pinnace.apiserver.webhooks.dispatch.WebhookMetrics."""
 
-    def answered(self, name: str, kind: str, operation: str, code: int, allowed: bool, seconds: float) -> None:
-        self._observe(name, kind, operation, code, not allowed, seconds)
+    def record_answer(self, name: str, kind: str, operation: str, code: int, allowed: bool, seconds: float) -> None:
+        self._observe_duration(name, kind, operation, code, not allowed, seconds)
         if not allowed:
             WEBHOOK_REJECTED.labels(name, kind, operation, "no_error", str(code)).inc()
 
-    def failed(self, name: str, kind: str, operation: str, code: int, ignored: bool, seconds: float) -> None:
-        self._observe(name, kind, operation, code, not ignored, seconds)
+    def record_failure(self, name: str, kind: str, operation: str, code: int, ignored: bool, seconds: float) -> None:
+        self._observe_duration(name, kind, operation, code, not ignored, seconds)
         if ignored:
             WEBHOOK_FAIL_OPEN.labels(name, kind).inc()
         else:
             WEBHOOK_REJECTED.labels(name, kind, operation, "calling_webhook_error", str(code)).inc()
 
-    def crowded(self, name: str, kind: str, operation: str, seconds: float) -> None:
-        self._observe(name, kind, operation, 0, True, seconds)
+    def record_full_queue(self, name: str, kind: str, operation: str, seconds: float) -> None:
+        self._observe_duration(name, kind, operation, 0, True, seconds)
         WEBHOOK_REJECTED.labels(name, kind, operation, "apiserver_internal_error", "0").inc()
 
-    def excluded(self, name: str, kind: str, operation: str) -> None:
+    def record_match_condition_exclusion(self, name: str, kind: str, operation: str) -> None:
         MATCH_CONDITION_EXCLUSIONS.labels(name, "webhook", kind, operation).inc()
 
-    def _observe(self, name: str, kind: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
+    def _observe_duration(self, name: str, kind: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
         shown = str(rejected).lower()
         WEBHOOK_DURATION.labels(name, kind, operation, shown).observe(seconds)
         WEBHOOK_REQUESTS.labels(name, kind, operation, str(code), shown).inc()
@@ -258,12 +260,12 @@ def register_readers(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, 
     for reason in retention.dropped:
         EVENTS_DROPPED.register_reader(reason, read=partial(retention.dropped.__getitem__, reason))
     for level in levels.values():
-        _show_level(level)
+        _register_level_gauges(level)
     for resource in ALL:
-        _show_cache(resource, cacher.cache_of(resource))
+        _register_cache_gauges(resource, cacher.cache_of(resource))
 
 
-def _show_level(level: PriorityLevel[Seat]) -> None:
+def _register_level_gauges(level: PriorityLevel[Seat]) -> None:
     FLOW_LIMIT.labels(level.name).set(level.seats)
     FLOW_SEATS.labels(level.name).set_function(lambda: level.seats_in_use)
     FLOW_EXECUTING.labels(level.name).set_function(lambda: level.calls)
@@ -271,6 +273,6 @@ def _show_level(level: PriorityLevel[Seat]) -> None:
     FLOW_DISPATCHED.register_reader(level.name, read=lambda: level.started_calls)
 
 
-def _show_cache(resource: Resource[Any], cache: ResourceCache[Any]) -> None:
+def _register_cache_gauges(resource: Resource[Any], cache: ResourceCache[Any]) -> None:
     OBJECTS.labels(resource.group, resource.plural).set_function(cache.__len__)
     WATCH_EVENTS.register_reader(resource.group, "v1", resource.plural, read=lambda: cache.delivered_events)

@@ -215,7 +215,7 @@ class FleetSession:
         self._released = 0  # number of release requests that are complete, including all earlier ones
         self._checked = clock.monotonic()
         self._session: LeaseSession
-        self._signature = Signature(opening.holder, opening.birth, new_uid(rng))
+        self._signature = LeaseSignature(opening.holder, opening.birth, new_uid(rng))
 
     async def run(self) -> None:
         """Run the session until the end of the stream. Raises StorageError if the session cannot be opened, ShuttingDown,
@@ -235,7 +235,7 @@ class FleetSession:
     async def _serve_stream(self) -> None:
         while await self._claim_nodes() and await self._handle_event():
             if self._uncertain:
-                await self._look_up_uncertain()
+                await self._look_up_uncertain_nodes()
             if self._to_delete:
                 await self._delete_released()
             if not self._uncertain and not self._to_delete:
@@ -347,7 +347,9 @@ class FleetSession:
                     case StorageError():
                         failure = outcome
             self._report_taken_over(
-                (node, Signature.of_record(kv).holder) for node in conflicts if (kv := result[node]) and not self._may_claim(kv)
+                (node, LeaseSignature.of_record(kv).holder)
+                for node in conflicts
+                if (kv := result[node]) and not self._may_claim(kv)
             )
             if failure is not None:
                 log.warning("cannot write the leases of all nodes yet: %s", failure)
@@ -359,7 +361,7 @@ class FleetSession:
     def _may_claim(self, found: KeyValue) -> bool:
         if found.lease in (0, self._session.id, self._opening.session):
             return True
-        return Signature.of_record(found).birth < self._signature.birth
+        return LeaseSignature.of_record(found).birth < self._signature.birth
 
     def _lease_write(self, node: str, found: KeyValue | None) -> Write:
         key = LEASES.key(NODE_LEASE_NAMESPACE, node)
@@ -418,7 +420,7 @@ class FleetSession:
         else:
             await self._delete_leases(reason)
 
-    async def _look_up_uncertain(self) -> None:
+    async def _look_up_uncertain_nodes(self) -> None:
         """Find the doubtful nodes that are held in the fleet's name.
 
         Another server may have written their Lease objects for this session, or the response to a write of this server was
@@ -479,7 +481,7 @@ class FleetSession:
         return False
 
 
-class Signature(NamedTuple):
+class LeaseSignature(NamedTuple):
     """Identifies the session that wrote a Lease object."""
 
     holder: str
@@ -488,17 +490,17 @@ class Signature(NamedTuple):
     stream: str
 
     @classmethod
-    def of_lease(cls, lease: Lease) -> Signature:
+    def of_lease(cls, lease: Lease) -> LeaseSignature:
         annotations = lease.metadata.annotations
         birth = parse_natural(annotations.get(BIRTH_ANNOTATION, "")) or 0
         return cls(lease.spec.holderIdentity, birth, annotations.get(STREAM_ANNOTATION, ""))
 
     @classmethod
-    def of_record(cls, found: KeyValue) -> Signature:
+    def of_record(cls, found: KeyValue) -> LeaseSignature:
         """Return the signature of a stored object. An object that cannot be decoded has no holder."""
         return cls.of_lease(decode_record(Lease, found.value) or Lease())
 
-    def sign(self, lease: Lease) -> None:
+    def sign_lease(self, lease: Lease) -> None:
         """Write the signature to the Lease object."""
         lease.metadata.annotations[BIRTH_ANNOTATION] = str(self.birth)
         lease.metadata.annotations[STREAM_ANNOTATION] = self.stream
@@ -513,7 +515,7 @@ def validate_node_names(nodes: Sequence[str]) -> str:
     return "nodes: node names must be DNS subdomain names" if any(dns_subdomain(node) for node in nodes) else ""
 
 
-def encode_lease(node: str, signature: Signature, ttl: int, now: float, uid: str, found: KeyValue | None) -> bytes:
+def encode_lease(node: str, signature: LeaseSignature, ttl: int, now: float, uid: str, found: KeyValue | None) -> bytes:
     """Return the new Lease object of a node. `found`: the object that it replaces. The uid stays, unless `found` cannot be
     decoded. `now` is in Unix seconds."""
     lease = decode_record(Lease, found.value) if found is not None else None
@@ -523,7 +525,7 @@ def encode_lease(node: str, signature: Signature, ttl: int, now: float, uid: str
         lease.metadata.creationTimestamp.CopyFrom(to_time(now))
     else:
         lease.spec.leaseTransitions += 1
-    signature.sign(lease)
+    signature.sign_lease(lease)
     lease.spec.leaseDurationSeconds = ttl
     lease.spec.acquireTime.CopyFrom(to_micro_time(now))
     lease.spec.renewTime.CopyFrom(to_micro_time(now))
@@ -544,10 +546,10 @@ class LeaseOwnership(Enum):
     """A newer session holds the object."""
 
 
-def classify_lease(found: Lease, ours: Signature, *, recreated: bool) -> LeaseOwnership:
+def classify_lease(found: Lease, ours: LeaseSignature, *, recreated: bool) -> LeaseOwnership:
     """Return the state of a Lease object. `recreated`: it was deleted in between, so it is not attached to this
     session's lease."""
-    signature = Signature.of_lease(found)
+    signature = LeaseSignature.of_lease(found)
     if signature.birth < ours.birth:
         return LeaseOwnership.FREE
     if signature.stream == ours.stream:
@@ -555,7 +557,7 @@ def classify_lease(found: Lease, ours: Signature, *, recreated: bool) -> LeaseOw
     return LeaseOwnership.ELSEWHERE if signature[:2] == ours[:2] else LeaseOwnership.TAKEN
 
 
-def encode_signed(lease: Lease, signature: Signature) -> bytes:
+def encode_signed(lease: Lease, signature: LeaseSignature) -> bytes:
     """Return the Lease object with the signature of this session."""
-    signature.sign(lease)
+    signature.sign_lease(lease)
     return lease.SerializeToString()

@@ -63,11 +63,11 @@ from pinnace.apiserver.registry.admission import CONNECT, CREATE, WriteAttribute
 from pinnace.apiserver.registry.deletion import delete_step
 from pinnace.apiserver.registry.eviction import (
     ParsedBudget,
-    budget_of,
     delete_pod_mutation,
     eviction_refused,
-    is_guarded,
+    find_budget,
     needs_disruption,
+    needs_disruption_budget,
     parse_budget,
     take_disruptions_mutation,
 )
@@ -75,9 +75,15 @@ from pinnace.apiserver.registry.fencing import FenceVerifier
 from pinnace.apiserver.registry.mutation import EPHEMERAL, Mutation, ObjectVersion, Outcome
 from pinnace.apiserver.registry.store import Store, require_single_outcome
 from pinnace.apiserver.services import kubelets, methods, metrics
-from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
+from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, kubelet_endpoint_of
 from pinnace.apiserver.services.methods import Context, read_timeout
-from pinnace.apiserver.services.resource import NamedObject, ResourceService, batch_response, is_batch_dry_run, visible_object
+from pinnace.apiserver.services.resource import (
+    NamedObject,
+    ResourceService,
+    batch_response,
+    is_batch_dry_run,
+    object_as_seen_by,
+)
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import apply_in_slices
 
@@ -99,7 +105,7 @@ class DefaultAccounts:
         self._namespaces = cacher.cache_of(NAMESPACES)
         self._clock = clock
 
-    async def wait_for(self, namespace: str) -> None:
+    async def wait_for_account(self, namespace: str) -> None:
         """Return when the account exists, or after ACCOUNT_TIMEOUT. As in Kubernetes, a pod of a new namespace waits."""
         key = SERVICE_ACCOUNTS.key(namespace, DEFAULT_ACCOUNT)
         if self._accounts.get(key) is not None:
@@ -141,12 +147,12 @@ class PodService(ResourceService[Pod]):
     async def _create(self, objs: Sequence[Pod], request: Any, context: Context) -> Sequence[Outcome]:
         if self._accounts is not None:
             for namespace in {obj.metadata.namespace or DEFAULT_NAMESPACE for obj in objs if uses_default_account(obj)}:
-                await self._accounts.wait_for(namespace)
+                await self._accounts.wait_for_account(namespace)
         return await super()._create(objs, request, context)
 
     async def _apply(self, request: PatchRequest, by: WriteRequest) -> Sequence[Outcome]:
         if self._accounts is not None:
-            await self._accounts.wait_for(request.namespace or DEFAULT_NAMESPACE)
+            await self._accounts.wait_for_account(request.namespace or DEFAULT_NAMESPACE)
         return await super()._apply(request, by)
 
     async def bind(self, request: BindRequest, context: Context) -> BatchItem:
@@ -160,13 +166,13 @@ class PodService(ResourceService[Pod]):
         by = self.write_request(request, context)
         updating = self.store.update_resize([request.object], by)
         outcomes = await self.audit_write(by, "update", "resize", [request.object.metadata], updating)
-        return visible_object(outcomes, context.user)
+        return object_as_seen_by(outcomes, context.user)
 
     async def update_ephemeral_containers(self, request: UpdatePodRequest, context: Context) -> bytes:
         by = self.write_request(request, context)
         updating = self.store.update_ephemeral_containers([request.object], by)
         outcomes = await self.audit_write(by, "update", EPHEMERAL, [request.object.metadata], updating)
-        return visible_object(outcomes, context.user)
+        return object_as_seen_by(outcomes, context.user)
 
     async def evict(self, request: EvictRequest, context: Context) -> BatchItem:
         stored = require_single_outcome(await self._evict([request.eviction], context))
@@ -195,7 +201,7 @@ class PodService(ResourceService[Pod]):
                     yield response
 
     async def exec(self, requests: AsyncIterator[ExecRequest], context: Context) -> AsyncIterator[bytes]:
-        first = await receive_first(requests)
+        first = await receive_start_request(requests)
         await self._authorize(EXEC, first.start, context)
         start = first.start
         options: dict[str, Any] = {"stdin": start.stdin, "stdout": True, "stderr": not start.tty, "tty": start.tty}
@@ -216,7 +222,7 @@ class PodService(ResourceService[Pod]):
                     yield response
 
     async def port_forward(self, requests: AsyncIterator[PortForwardRequest], context: Context) -> AsyncIterator[bytes]:
-        first = await receive_first(requests)
+        first = await receive_start_request(requests)
         await self._authorize(PORT_FORWARD, first.start, context)
         options = {"ports": [first.start.port]}
         await self._review_connect(first.start, "portforward", "PodPortForwardOptions", options, context)
@@ -239,10 +245,10 @@ class PodService(ResourceService[Pod]):
     ) -> None:
         """Let webhooks and policies review a connection. `options`: the JSON form of its options. Raises Rejected."""
         by = WriteRequest(context.user)
-        if self.store.reviewers.reviews(by, CONNECT, PODS, subresource):
+        if self.store.reviewers.has_reviewers(by, CONNECT, PODS, subresource):
             form = {"kind": kind, "apiVersion": "v1"} | {name: value for name, value in options.items() if value}
             namespace = named.namespace or DEFAULT_NAMESPACE
-            await self.store.review(
+            await self.store.review_request(
                 WriteAttributes(by, CONNECT, PODS, form, None, subresource, ("v1", kind), named.name, namespace)
             )
 
@@ -260,12 +266,12 @@ class PodService(ResourceService[Pod]):
         refusal, because the leader may have bound the pod."""
         term = await self._fences.verify(fence, user) if fence is not None else None
         if fence is not None and term is None:
-            refusal = errors.fenced(fence.election, fence.token)
+            refusal = errors.fenced_term(fence.election, fence.token)
             outcomes: Sequence[Outcome] = [binding.malformed_binding_refusal(item) or refusal for item in items]
         else:
-            outcomes = await self.store.mutate(binding.bind(items, term, self._clock.time()))
+            outcomes = await self.store.run_mutations(binding.build_bind_mutations(items, term, self._clock.time()))
         if fence is not None and term is not None and self._is_deposed(fence):
-            refusal = errors.fenced(fence.election, fence.token)
+            refusal = errors.fenced_term(fence.election, fence.token)
             outcomes = [refusal if isinstance(outcome, Refusal) and outcome.code in _LOST else outcome for outcome in outcomes]
         metrics.FENCED.inc(sum(isinstance(outcome, Refusal) and outcome.reason == "Fenced" for outcome in outcomes))
         return outcomes
@@ -273,13 +279,13 @@ class PodService(ResourceService[Pod]):
     def _is_deposed(self, fence: Fence) -> bool:
         """Return whether the cache shows that the fence has ended. The fence may have ended although the cache does not show
         it."""
-        record = self._cacher.raw(election_key(fence.election))
+        record = self._cacher.raw_key(election_key(fence.election))
         return self._cacher.revision >= fence.token > 0 and (record is None or record.create_revision != fence.token)
 
 
 def _count_connection(user: User) -> AbstractContextManager[None]:
     """Count a connection to a kubelet. Raises Rejected."""
-    return current_seat().connection(bounded=MASTERS not in user.groups)
+    return current_seat().count_connection(bounded=MASTERS not in user.groups)
 
 
 def _fence_of(request: BindRequest | BindBatchRequest) -> Fence | None:
@@ -319,7 +325,7 @@ class ContainerStreams:
         endpoint = self._find_endpoint(pod)
         kubelets.check_executable(pod, forwarded.start.container)
 
-        async with aclosing(self._kubelets.exec(endpoint, _with_first(forwarded, requests))) as responses:
+        async with aclosing(self._kubelets.exec(endpoint, _prepend_request(forwarded, requests))) as responses:
             async for response in responses:
                 yield response
 
@@ -345,7 +351,7 @@ class ContainerStreams:
         forwarded.start.uid = pod.metadata.uid
         endpoint = self._find_endpoint(pod)
         kubelets.check_forwardable(pod)
-        async with aclosing(self._kubelets.port_forward(endpoint, _with_first(forwarded, requests))) as responses:
+        async with aclosing(self._kubelets.port_forward(endpoint, _prepend_request(forwarded, requests))) as responses:
             async for response in responses:
                 yield response
 
@@ -366,10 +372,10 @@ class ContainerStreams:
         entry = self._nodes.get(NODES.key("", name))
         if entry is None:
             raise Rejected(errors.not_found(NODES, name))
-        return endpoint_of(entry.obj)
+        return kubelet_endpoint_of(entry.obj)
 
 
-async def _with_first(first: S, requests: AsyncIterator[S]) -> AsyncIterator[S]:
+async def _prepend_request(first: S, requests: AsyncIterator[S]) -> AsyncIterator[S]:
     """Yield the first request, and the later ones without `start`."""
     yield first
     async for request in requests:
@@ -377,7 +383,7 @@ async def _with_first(first: S, requests: AsyncIterator[S]) -> AsyncIterator[S]:
             yield request
 
 
-async def receive_first(requests: AsyncIterator[S]) -> S:
+async def receive_start_request(requests: AsyncIterator[S]) -> S:
     """Return the first request, which must contain `start`. Raises Rejected."""
     try:
         async with asyncio.timeout(FIRST_REQUEST_TIMEOUT):
@@ -432,7 +438,7 @@ class _BudgetFinder:
         version = entry.key, entry.mod_revision
         if version not in self._found:
             try:
-                self._found[version] = budget_of(entry.obj, self._protections.get(entry.obj.metadata.namespace, ()))
+                self._found[version] = find_budget(entry.obj, self._protections.get(entry.obj.metadata.namespace, ()))
             except Rejected as rejected:
                 self._found[version] = rejected.refusal
         disruption_budget = self._found[version]
@@ -452,7 +458,7 @@ class EvictionHandler:
     async def evict(self, items: Sequence[Eviction], *, dry_run: bool) -> list[Outcome]:
         """Evict pods and return the outcome of each, in order. The caller must have refreshed the caches."""
         now = self._clock.time()
-        finder = _BudgetFinder(await self._protections_in({item.metadata.namespace for item in items}))
+        finder = _BudgetFinder(await self._budgets_in_namespaces({item.metadata.namespace for item in items}))
         evictions = await apply_in_slices(lambda item: self._validate_eviction(item, finder, now), items, self._clock)
         refusals = await self._take_disruptions(
             [eviction for eviction in evictions if isinstance(eviction, _ValidEviction)], now, dry_run
@@ -461,9 +467,9 @@ class EvictionHandler:
             eviction if isinstance(eviction, Refusal) else self._build_deletion(eviction, refusals, now)
             for eviction in evictions
         ]
-        return await self._pods.mutate(deletions, dry_run=dry_run)
+        return await self._pods.run_mutations(deletions, dry_run=dry_run)
 
-    async def _protections_in(self, namespaces: Iterable[str]) -> Mapping[str, Sequence[ParsedBudget]]:
+    async def _budgets_in_namespaces(self, namespaces: Iterable[str]) -> Mapping[str, Sequence[ParsedBudget]]:
         selections = [
             SelectionPredicate.parse(POD_DISRUPTION_BUDGETS, namespace, "", "") for namespace in namespaces if namespace
         ]
@@ -486,7 +492,7 @@ class EvictionHandler:
         try:
             version = ObjectVersion(entry.obj, entry.mod_revision, entry.value)
             delete_step(self._pods.strategy, name, item.deleteOptions, version, now)
-            budget = finder.budget_of(entry) if is_guarded(entry.obj) else None
+            budget = finder.budget_of(entry) if needs_disruption_budget(entry.obj) else None
         except Rejected as rejected:
             return rejected.refusal
         forwarded = budget if budget is not None and needs_disruption(entry.obj, budget) else None
@@ -505,7 +511,7 @@ class EvictionHandler:
         mutations = [
             take_disruptions_mutation(item.budget, list(item.names), item.granted, now) for item in budget_requests.values()
         ]
-        outcomes = await self._budgets.mutate(mutations, dry_run=dry_run)
+        outcomes = await self._budgets.run_mutations(mutations, dry_run=dry_run)
         refusals: dict[str, Refusal] = {}
         for each, outcome in zip(budget_requests.values(), outcomes, strict=True):
             refusal = outcome if isinstance(outcome, Refusal) else eviction_refused(each.budget)

@@ -47,7 +47,7 @@ from pinnace.apiserver.admission.defaults import PERMANENT_NAMESPACES
 from pinnace.apiserver.auth.audit import AuditEvent, AuditSink
 from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.auth.authorizer import Authorizer
-from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction, action_on
+from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction, resource_action
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.listing import ListQuery
 from pinnace.apiserver.cacher.store import SelectionPredicate
@@ -114,7 +114,7 @@ class ResourceService(Generic[T]):
         return min(there, 1) if by_name else there
 
     async def create(self, request: Any, context: Context) -> bytes:
-        return visible_object(await self._create([request.object], request, context), context.user)
+        return object_as_seen_by(await self._create([request.object], request, context), context.user)
 
     async def create_batch(self, request: Any, context: Context) -> BatchResponse:
         return batch_response(await self._create(request.items, request, context))
@@ -126,8 +126,8 @@ class ResourceService(Generic[T]):
         entry = self._cache.get(self._key(request))
         if entry is None:
             self._cache.require_loaded()
-            if self._key(request) in self._cache.unreadable:
-                raise Rejected(errors.unreadable(self._resource, request.name))
+            if self._key(request) in self._cache.undecodable_keys:
+                raise Rejected(errors.undecodable_object(self._resource, request.name))
             raise Rejected(errors.not_found(self._resource, request.name))
         return hide_ownership(entry.encoded_with_revision, context.user)
 
@@ -147,7 +147,7 @@ class ResourceService(Generic[T]):
         options = request.options
         selection = parse_selectors(self._resource, request.namespace, options, context.user, watched=True)
         since = await self._resume_watch(request)
-        budget = current_seat().watching(selection, bounded=MASTERS not in context.user.groups, initial=since is None)
+        budget = current_seat().open_watch_budget(selection, bounded=MASTERS not in context.user.groups, initial=since is None)
         watcher = self._cache.watch(selection, since, announced=request.announceElections, budget=budget)
         try:
             async for response in watcher:
@@ -159,10 +159,10 @@ class ResourceService(Generic[T]):
         by = self.write_request(request, context)
         updating = self.store.update([request.object], by)
         outcomes = await self.audit_write(by, "update", "", [request.object.metadata], updating)
-        return visible_object(outcomes, context.user)
+        return object_as_seen_by(outcomes, context.user)
 
     async def update_status(self, request: Any, context: Context) -> bytes:
-        return visible_object(await self._update_status([request.object], request, context), context.user)
+        return object_as_seen_by(await self._update_status([request.object], request, context), context.user)
 
     async def update_status_batch(self, request: Any, context: Context) -> BatchResponse:
         return batch_response(await self._update_status(request.items, request, context))
@@ -171,7 +171,7 @@ class ResourceService(Generic[T]):
         by = self.write_request(request, context)
         patching = self.store.patch(request, by) if request.type != PatchRequest.APPLY else self._apply(request, by)
         outcomes = await self.audit_write(by, "patch", request.subresource, [request], patching)
-        return visible_object(outcomes, context.user)
+        return object_as_seen_by(outcomes, context.user)
 
     async def _apply(self, request: PatchRequest, by: WriteRequest) -> Sequence[Outcome]:
         """Apply to the object, or create it if it does not exist. Other clients may create or delete it concurrently."""
@@ -180,7 +180,7 @@ class ResourceService(Generic[T]):
             if request.subresource or not _is_refused_with(outcomes, "NotFound"):
                 break
             action, target = (
-                action_on(self._version, "create"),
+                resource_action(self._version, "create"),
                 ActionTarget(self._resource.home(request.namespace), request.name),
             )
             await self._authorizer.authorize(by.user, action, lambda target=target: (target,))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
@@ -192,7 +192,7 @@ class ResourceService(Generic[T]):
         return outcomes
 
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
-        return visible_object(await self._delete([request], context.user), context.user)
+        return object_as_seen_by(await self._delete([request], context.user), context.user)
 
     async def delete_batch(self, request: DeleteBatchRequest, context: Context) -> BatchResponse:
         return batch_response(await self._delete(request.items, context.user))
@@ -201,18 +201,18 @@ class ResourceService(Generic[T]):
         """Delete one page of a list, each object by its uid. Objects that were already deleted are not reported."""
         if request.deleteOptions.HasField("preconditions"):
             raise Rejected(errors.bad_request("deleteOptions.preconditions: not supported: each object is deleted by its uid"))
-        page = await self.page(request, context)
+        page = await self.list_page(request, context)
         deletes = [_delete_request(obj.metadata, request.deleteOptions) for obj in page.items]
         response = BatchResponse()
         for delete, outcome in zip(deletes, await self._delete(deletes, context.user), strict=True):
             if isinstance(outcome, WriteResult):
-                _add_written(response, outcome)
+                _add_write_result(response, outcome)
             elif outcome.reason not in _GONE:
                 response.items.add(error=encode(outcome), name=delete.name, uid=delete.options.preconditions.uid)
         setattr(response, "continue", getattr(page.metadata, "continue"))
         return response
 
-    async def page(self, request: Any, context: Context) -> Any:
+    async def list_page(self, request: Any, context: Context) -> Any:
         """Return a list of at most MAX_BATCH objects as a message. `request`: a list request or a similar message."""
         if not 0 < request.options.limit <= MAX_BATCH:
             request.options.limit = MAX_BATCH
@@ -230,7 +230,7 @@ class ResourceService(Generic[T]):
             outcomes = await writing
         except asyncio.CancelledError:
             objects = list(named)
-            self._audit_outcomes(by, verb, subresource, objects, [errors.caller_left()] * len(objects))
+            self._audit_outcomes(by, verb, subresource, objects, [errors.client_disconnected()] * len(objects))
             raise
         self._audit_outcomes(by, verb, subresource, named, outcomes)
         return outcomes
@@ -240,7 +240,7 @@ class ResourceService(Generic[T]):
     ) -> None:
         if not self._audit.enabled:
             return
-        action = action_on(self._resource, verb, subresource)
+        action = resource_action(self._resource, verb, subresource)
         pairs = () if by.dry_run else zip(named, outcomes, strict=True)
         self._audit.record(by.user, (self._audit_event(action, obj, outcome) for obj, outcome in pairs))
 
@@ -277,11 +277,11 @@ class ResourceService(Generic[T]):
             loads = self._cacher.loads
             if known.history:
                 await self._cacher.verify_history(_parse_revision(known.resourceVersion), known.history, READ_TIMEOUT)
-            since = await self._watch_start(request.options)
+            since = await self._watch_start_revision(request.options)
             if loads == self._cacher.loads:  # otherwise, the proof is for a state that the cache has replaced
                 return since
 
-    async def _watch_start(self, options: ListOptions) -> int | None:
+    async def _watch_start_revision(self, options: ListOptions) -> int | None:
         """Return the start of a watch, which the cache has reached: a revision, or None for the present state.
 
         Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists
@@ -333,7 +333,7 @@ def hide_ownership(encoded: bytes, user: User) -> bytes:
     return encoded if user.impersonator else without_ownership(encoded)
 
 
-def visible_object(outcomes: Sequence[Outcome], user: User) -> bytes:
+def object_as_seen_by(outcomes: Sequence[Outcome], user: User) -> bytes:
     """Return the object of a single outcome as the user sees it. Raises Rejected."""
     return hide_ownership(require_single_outcome(outcomes).encoded, user)
 
@@ -344,11 +344,11 @@ def batch_response(outcomes: Iterable[Outcome]) -> BatchResponse:
         if isinstance(outcome, Refusal):
             response.items.add(error=encode(outcome))
         else:
-            _add_written(response, outcome)
+            _add_write_result(response, outcome)
     return response
 
 
-def _add_written(response: BatchResponse, outcome: WriteResult) -> None:
+def _add_write_result(response: BatchResponse, outcome: WriteResult) -> None:
     response.items.add(name=outcome.name, uid=outcome.uid, resourceVersion=str(outcome.revision))
 
 
@@ -423,15 +423,17 @@ class NamespaceService(ResourceService[Namespace]):
             return hide_ownership(ending.encoded, context.user)
         finalizers.remove(NAMESPACE_FINALIZER)
         try:
-            return visible_object(await self._finalize(namespace, WriteRequest(context.user)), context.user)
+            return object_as_seen_by(await self._finalize(namespace, WriteRequest(context.user)), context.user)
         except Rejected:  # it has changed: the client that changed it, or the controller, completes the delete
             return hide_ownership(ending.encoded, context.user)
 
     async def finalize(self, request: UpdateNamespaceRequest, context: Context) -> bytes:
-        return visible_object(await self._finalize(request.object, self.write_request(request, context)), context.user)
+        return object_as_seen_by(await self._finalize(request.object, self.write_request(request, context)), context.user)
 
     async def _finalize(self, namespace: Namespace, by: WriteRequest) -> Sequence[Outcome]:
-        return await self.audit_write(by, "update", FINALIZE, [namespace.metadata], self.store.finalize([namespace], by))
+        return await self.audit_write(
+            by, "update", FINALIZE, [namespace.metadata], self.store.update_finalizers([namespace], by)
+        )
 
     def _is_empty(self, namespace: str) -> bool:
         """Return whether the namespace is empty. Events do not count, because they expire."""
@@ -458,7 +460,7 @@ class TablesService:
         service = self._services.get(request.resource)
         if service is None:
             raise Rejected(errors.bad_request(f'resource: the server has no resource "{request.resource[:64]}"'))
-        page = await service.page(ListRequest(namespace=request.namespace, options=request.options), context)
+        page = await service.list_page(ListRequest(namespace=request.namespace, options=request.options), context)
         columns = COLUMNS[request.resource]
         table = Table(metadata=page.metadata, columnDefinitions=_column_definitions(columns))
         with_metadata, now = request.includeObject == ListTableRequest.METADATA, self._clock.time()

@@ -23,7 +23,7 @@ from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import release_current_seat
-from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
+from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, kubelet_endpoint_of
 from pinnace.apiserver.services.methods import Context, read_timeout
 from pinnace.apiserver.services.resource import ResourceService
 
@@ -40,11 +40,11 @@ class StatsQuery(NamedTuple):
     request: StatsRequest
 
     @property
-    def whom(self) -> str:
+    def describe_kubelet(self) -> str:
         return f'the kubelet of node "{self.at.node}" at {self.at.host}:{self.at.port}'
 
 
-class StatsResult:
+class StatsQueries:
     """Requests to several kubelets: one for each."""
 
     def __init__(self) -> None:
@@ -52,20 +52,20 @@ class StatsResult:
         self._unserved: dict[str, None] = {}
         self._silent: dict[str, None] = {}
 
-    def about(self, node: Node) -> StatsRequest | None:
+    def query_for_node(self, node: Node) -> StatsRequest | None:
         """Return the request to the kubelet of a node; None if the kubelet cannot be reached."""
         if _is_unreachable(node):  # a request would only time out
             self._silent[node.metadata.name] = None
             return None
         try:
-            at = endpoint_of(node)
+            at = kubelet_endpoint_of(node)
         except Rejected:
             self._unserved[node.metadata.name] = None
             return None
         return self._questions.setdefault((at.host, at.port), StatsQuery(at, StatsRequest())).request
 
     @property
-    def questions(self) -> Collection[StatsQuery]:
+    def queries(self) -> Collection[StatsQuery]:
         return self._questions.values()
 
     @property
@@ -84,36 +84,36 @@ class StatsCollector:
         self._kubelets = kubelets
         self._limit = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(self, survey: StatsResult, seconds: float) -> tuple[Sequence[StatsResponse], Sequence[str]]:
+    async def query_kubelets(self, survey: StatsQueries, seconds: float) -> tuple[Sequence[StatsResponse], Sequence[str]]:
         """Return the responses that arrive in time, and warnings about missing ones."""
         release_current_seat()
         deadline = asyncio.get_running_loop().time() + seconds * SHARE
         async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(self._ask(question, deadline)) for question in survey.questions]
+            asking = [group.create_task(self._query_kubelet(question, deadline)) for question in survey.queries]
         outcomes = [task.result() for task in asking]
         answers = [outcome for outcome in outcomes if isinstance(outcome, StatsResponse)]
         return answers, [*(outcome for outcome in outcomes if isinstance(outcome, str)), *survey.warnings]
 
-    async def _ask(self, question: StatsQuery, deadline: float) -> StatsResponse | str:
+    async def _query_kubelet(self, question: StatsQuery, deadline: float) -> StatsResponse | str:
         """Return the response, or the reason for its absence."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(deadline), self._limit:
                 left = max(0.001, deadline - loop.time())
-                return _asked_for(question.request, await self._kubelets.stats(question.at, question.request, left))
+                return _keep_requested(question.request, await self._kubelets.stats(question.at, question.request, left))
         except Rejected as rejected:
             message = rejected.refusal.message
-            return message if question.whom in message else f"{question.whom}: {message}"
+            return message if question.describe_kubelet in message else f"{question.describe_kubelet}: {message}"
         except TimeoutError:
-            return f"{question.whom} did not respond in time"
+            return f"{question.describe_kubelet} did not respond in time"
 
 
 def _is_unreachable(node: Node) -> bool:
-    said = conditions.find(node.status.conditions, "Ready")
+    said = conditions.find_condition(node.status.conditions, "Ready")
     return said is not None and said.status == "Unknown"
 
 
-def _asked_for(request: StatsRequest, response: StatsResponse) -> StatsResponse:
+def _keep_requested(request: StatsRequest, response: StatsResponse) -> StatsResponse:
     """Return the response without nodes and pods that were not requested, because other kubelets run them."""
     nodes, pods = set(request.nodes), set(request.pods)
     return StatsResponse(
@@ -128,12 +128,12 @@ class NodeMetricsService:
         self._surveyor = surveyor
 
     async def list(self, request: ListRequest, context: Context) -> NodeMetricsList:
-        page = await self._nodes.page(request, context)
-        survey = StatsResult()
+        page = await self._nodes.list_page(request, context)
+        survey = StatsQueries()
         for node in page.items:
-            if (asked := survey.about(node)) is not None:
+            if (asked := survey.query_for_node(node)) is not None:
                 asked.nodes.append(node.metadata.name)
-        answers, warnings = await self._surveyor.ask(survey, read_timeout(context))
+        answers, warnings = await self._surveyor.query_kubelets(survey, read_timeout(context))
         by_name = {node_metrics.metadata.name: node_metrics for answer in answers for node_metrics in answer.nodes}
         return NodeMetricsList(
             metadata=page.metadata, items=_match_metrics(page.items, by_name, _object_name), warnings=warnings
@@ -147,13 +147,13 @@ class PodMetricsService:
         self._surveyor = surveyor
 
     async def list(self, request: ListRequest, context: Context) -> PodMetricsList:
-        page = await self._pods.page(request, context)
-        survey = StatsResult()
+        page = await self._pods.list_page(request, context)
+        survey = StatsQueries()
         for pod in page.items:
             entry = self._nodes.get(NODES.key("", pod.spec.nodeName)) if not ended(pod) else None
-            if entry is not None and (asked := survey.about(entry.obj)) is not None:
+            if entry is not None and (asked := survey.query_for_node(entry.obj)) is not None:
                 asked.pods.append(pod.metadata.uid)
-        answers, warnings = await self._surveyor.ask(survey, read_timeout(context))
+        answers, warnings = await self._surveyor.query_kubelets(survey, read_timeout(context))
         by_uid = {pod_metrics.metadata.uid: pod_metrics for answer in answers for pod_metrics in answer.pods}
         return PodMetricsList(metadata=page.metadata, items=_match_metrics(page.items, by_uid, _object_uid), warnings=warnings)
 

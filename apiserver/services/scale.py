@@ -21,7 +21,7 @@ from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import UPDATE, WriteAttributes
 from pinnace.apiserver.registry.mutation import ObjectVersion
 from pinnace.apiserver.registry.store import require_single_outcome
-from pinnace.apiserver.registry.strategy import warn
+from pinnace.apiserver.registry.strategy import add_warnings
 from pinnace.apiserver.services.methods import Context
 from pinnace.apiserver.services.resource import ResourceService
 
@@ -58,9 +58,9 @@ class ScaledService(ResourceService[T]):
             named.namespace, named.name, SCALE, request_of, lambda present, scale: self._apply_scale(present.obj, scale), by
         )
         written = require_single_outcome(await self.audit_write(by, verb, "scale", [named], writing)).encoded
-        return self._encode_scale(await self._in_version(written))
+        return self._encode_scale(await self._convert_to_served_version(written))
 
-    async def _in_version(self, data: bytes) -> bytes:
+    async def _convert_to_served_version(self, data: bytes) -> bytes:
         """Return a stored object in the version of responses. Raises Rejected."""
         return data
 
@@ -95,11 +95,11 @@ class ScaledService(ResourceService[T]):
                 form = apply_any_patch(_TYPE | to_dict(old), request.type, patch)
             except PatchError as error:
                 raise Rejected(errors.invalid(self._resource, request.name, [Violation("patch", str(error))])) from None
-            return self._read(form, old, request)
+            return self._decode_scale(form, old, request)
 
         return apply
 
-    def _read(self, form: Any, old: Scale, request: PatchRequest) -> Scale:
+    def _decode_scale(self, form: Any, old: Scale, request: PatchRequest) -> Scale:
         """Decode a patched Scale. Raises Rejected."""
         if not isinstance(form, Mapping) or any(form.get(name) != value for name, value in _TYPE.items()):
             raise Rejected(errors.bad_request(f"the patched object is not a {KIND} of {API_VERSION}"))
@@ -110,7 +110,7 @@ class ScaledService(ResourceService[T]):
         if unknown and request.options.fieldValidation == STRICT:
             raise Rejected(errors.bad_request(f"strict decoding error: {', '.join(unknown)}"))
         if request.options.fieldValidation != IGNORE:
-            warn(unknown)
+            add_warnings(unknown)
         name, namespace = scale.metadata.name, scale.metadata.namespace
         if name != old.metadata.name:
             message = f"the name of the object ({name}) does not match the name on the URL ({old.metadata.name})"

@@ -69,7 +69,7 @@ class Timing:
     """TTL of the etcd lease. etcd grants at least 2 by default."""
 
     @property
-    def recent(self) -> float:
+    def recent_seconds(self) -> float:
         """A peer that sent something within this many seconds is considered alive: one beat may be missing, two may not."""
         return self.interval * 2.5
 
@@ -155,7 +155,7 @@ class SessionStream(Generic[Q, A]):
         self._requests = requests
         self._clock = clock
         self._step = timing.interval / 2
-        self._recent = timing.recent
+        self._recent = timing.recent_seconds
         self._silence = SilenceTimer(timing.silence, self._step, now)
         self._inbox: deque[Q | StreamEvent] = deque()
         self._arrived = asyncio.Event()
@@ -292,7 +292,7 @@ class SessionStreams:
         for stream in self._streams.values():
             stream.post_event(StreamEvent.DRAINED)
 
-    def restored(self) -> None:
+    def end_restored_streams(self) -> None:
         """Send RESTORED to all streams."""
         for stream in self._streams.values():
             stream.post_event(StreamEvent.RESTORED)

@@ -22,7 +22,7 @@ from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.auth.tokens import AccountClaims, ObjectId, TokenSettings, encode_claims
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.strategy import warn
+from pinnace.apiserver.registry.strategy import add_warnings
 from pinnace.apiserver.services.methods import Context, read_timeout
 from pinnace.runtime.clock import Clock
 
@@ -57,7 +57,7 @@ class TokensService:
         _check_identity(token, namespace, request.name)
         await self._cacher.wait_until_fresh(read_timeout(context))
         account: ServiceAccount = self._find_object(SERVICE_ACCOUNTS, namespace, request.name)
-        _complete(token, account, settings)
+        _complete_token_request(token, account, settings)
         now = self._clock.time()
         token.metadata.creationTimestamp.CopyFrom(to_time(int(now)))
         if violations := validate_token_request(token):
@@ -65,7 +65,7 @@ class TokensService:
         bound = self._bound_object(token, account) if token.spec.HasField("boundObjectRef") else None
         if context.user.fleet is not None:
             self._restrict_fleet(context.user, token, bound)
-        _shorten(token, settings.max_seconds)
+        _shorten_expiration(token, settings.max_seconds)
         claims = make_claims(token, account, bound, self._bound_node(bound), int(now), new_uid(self._rng), settings)
         token.status.token = settings.keys().sign(encode_claims(claims, settings.issuer))
         token.status.expirationTimestamp.CopyFrom(to_time(int(now) + token.spec.expirationSeconds))
@@ -75,7 +75,9 @@ class TokensService:
         settings = self._require_settings()
         keys = settings.keys()
         algorithms = sorted({key.algorithm for key in keys.verifying.values()})
-        return TokenIssuer(issuer=settings.issuer, keys=keys.key_set(), algorithms=algorithms, keysURI=settings.jwks_uri)
+        return TokenIssuer(
+            issuer=settings.issuer, keys=keys.json_web_key_set(), algorithms=algorithms, keysURI=settings.jwks_uri
+        )
 
     def _require_settings(self) -> TokenSettings:
         if self._settings is None:
@@ -104,7 +106,7 @@ class TokensService:
             text = f'cannot bind token for serviceaccount "{account.metadata.name}" to pod running with different '
             raise Rejected(errors.bad_request(f"{text}serviceaccount name."))
         if reference.uID and reference.uID != bound.metadata.uid:
-            raise Rejected(_conflict_refusal(reference.kind, reference.name, _other_uid(reference.uID)))
+            raise Rejected(_conflict_refusal(reference.kind, reference.name, _uid_conflict(reference.uID)))
         return bound
 
     def _bound_node(self, bound: Any) -> ObjectId | None:
@@ -195,7 +197,7 @@ def _check_identity(token: TokenRequest, namespace: str, name: str) -> None:
         raise Rejected(_invalid_token_request(name, violations[:1]))
 
 
-def _complete(token: TokenRequest, account: ServiceAccount, settings: TokenSettings) -> None:
+def _complete_token_request(token: TokenRequest, account: ServiceAccount, settings: TokenSettings) -> None:
     """Set the defaults. Raises Rejected."""
     metadata, spec = token.metadata, token.spec
     if metadata.uid and metadata.uid != account.metadata.uid:
@@ -210,10 +212,10 @@ def _complete(token: TokenRequest, account: ServiceAccount, settings: TokenSetti
     token.ClearField("status")
 
 
-def _shorten(token: TokenRequest, most: int) -> None:
+def _shorten_expiration(token: TokenRequest, most: int) -> None:
     asked = token.spec.expirationSeconds
     if 0 < most < asked:
-        warn([f"requested expiration of {asked} seconds shortened to {most} seconds"])
+        add_warnings([f"requested expiration of {asked} seconds shortened to {most} seconds"])
         token.spec.expirationSeconds = most
 
 
@@ -222,7 +224,7 @@ def _describe_type(reference: BoundObjectReference) -> str:
     return f"{group}/{version}, Kind={reference.kind}"
 
 
-def _other_uid(given: str) -> str:
+def _uid_conflict(given: str) -> str:
     return (
         f"the UID in the bound object reference ({given}) does not match the UID in record. The object might have been deleted "
         "and then recreated"

@@ -51,7 +51,7 @@ After CommitOutcomeUnknown, the writes may still happen. If the store has no spa
 none. If its response is lost, its outcome is unknown.
 
 The sweeper deletes markers that did not move for SWEEP_INTERVAL, oldest first: while an unmoved marker exists, no marker that
-moved later is deleted (apiserver.cacher.history relies on this). Committers move the markers of idle pipelines.
+moved later is deleted (apiserver.cacher.event_history relies on this). Committers move the markers of idle pipelines.
 """
 
 import asyncio
@@ -134,14 +134,14 @@ __all__ = [
 ]
 
 
-class _Unresolved(Enum):
+class _UnresolvedOutcome(Enum):
     NOT_DONE = auto()
 
 
-NOT_DONE: Final = _Unresolved.NOT_DONE
+NOT_DONE: Final = _UnresolvedOutcome.NOT_DONE
 """The writes did not happen and never will, because the marker had moved. They may be sent again."""
 
-Answer: TypeAlias = Committed | CompareFailed | Literal[_Unresolved.NOT_DONE]
+Answer: TypeAlias = Committed | CompareFailed | Literal[_UnresolvedOutcome.NOT_DONE]
 
 
 def marker_keys(rng: random.Random) -> Iterator[str]:
@@ -178,7 +178,7 @@ class TransactionPipeline:
         try:
             answer = await self._storage.transact([*writes, marker])
         except (CommitOutcomeUnknown, OutOfSpace) as error:
-            return await self._resolve(marker, error)
+            return await self._resolve_outcome(marker, error)
         if isinstance(answer, Committed):
             self._at = answer.revision
         elif not is_at_expected(marker, answer.current[marker.key]):
@@ -199,7 +199,7 @@ class TransactionPipeline:
             raise StorageError(f"{self._key} is in use")
         self._at = answer.revision
 
-    async def touch(self) -> None:
+    async def move_marker(self) -> None:
         """Move the marker, so that sweepers keep it. Must not overlap with `send`. Raises StorageError."""
         if not self._at:
             return
@@ -211,7 +211,7 @@ class TransactionPipeline:
     def _next_marker(self) -> Write:
         return Write(self._key, next(self._nonces).to_bytes(MARKER_BYTES), expected=self._at)
 
-    async def _resolve(self, marker: Write, error: CommitOutcomeUnknown | OutOfSpace) -> Answer:
+    async def _resolve_outcome(self, marker: Write, error: CommitOutcomeUnknown | OutOfSpace) -> Answer:
         """Return the outcome of the transaction with this marker, which ended with `error`. Raises `error` or
         CommitOutcomeUnknown."""
         tombstone = self._next_marker()
@@ -292,7 +292,7 @@ class WriteQueue(Generic[ItemT]):
     """Writes in order, at most one per key at a time.
 
     An item is ready, waits for another item of its key, or was returned by `next_group`. Each returned item must be passed to
-    `put_back` or `release`.
+    `put_back` or `release_key`.
     """
 
     def __init__(self) -> None:
@@ -301,7 +301,7 @@ class WriteQueue(Generic[ItemT]):
         self._behind: dict[str, deque[ItemT] | None] = {}  # waiting items by key; has each key that is ready or in a group
 
     @property
-    def ready(self) -> Collection[ItemT]:
+    def ready_items(self) -> Collection[ItemT]:
         """Items that `next_group` could return now."""
         return self._ready
 
@@ -320,7 +320,7 @@ class WriteQueue(Generic[ItemT]):
         group: list[ItemT] = []
         limits = _TransactionSize()
         most = self._again or len(self._ready)
-        while len(group) < most and limits.take(self._ready[0].write):
+        while len(group) < most and limits.add_if_fits(self._ready[0].write):
             group.append(self._ready.popleft())
         self._again = max(0, self._again - len(group))
         return group
@@ -331,7 +331,7 @@ class WriteQueue(Generic[ItemT]):
         if alone or self._again:
             self._again += len(items)
 
-    def release(self, item: ItemT) -> None:
+    def release_key(self, item: ItemT) -> None:
         """Remove a completed item. The next item of its key becomes ready."""
         key = item.write.key
         if behind := self._behind[key]:
@@ -368,7 +368,7 @@ class _TransactionSize:
         self._guard_keys: set[str] = set()
         self._companions: set[str] = set()
 
-    def take(self, write: Write) -> bool:
+    def add_if_fits(self, write: Write) -> bool:
         """Add `write` if there is room, and return whether there was. An empty transaction has room for any write."""
         size = self._bytes + write_bytes(write)
         new_guards = [guard for guard in write.guards if guard not in self._guards] if write.guards else ()
@@ -431,7 +431,7 @@ class _CommitItem:
         self.index = index
         self.size = write_bytes(write)
 
-    def settle(self, outcome: CommitOutcome) -> None:
+    def set_outcome(self, outcome: CommitOutcome) -> None:
         call = self.call
         call.outcomes[self.index] = outcome
         call.missing -= 1
@@ -497,7 +497,7 @@ class Committer:
             async with asyncio.TaskGroup() as transactions:
                 while True:
                     await self._wait_for_work()
-                    while self._idle and self._send_time() <= _loop_time() and (group := self._next_group()):
+                    while self._idle and self._next_send_time() <= _loop_time() and (group := self._next_group()):
                         sent = _InFlightGroup(group)
                         self._in_flight.append(sent)
                         transactions.create_task(self._commit_group(sent, self._idle.pop()))
@@ -506,7 +506,7 @@ class Committer:
             for sent in self._in_flight:
                 self._settle_group(sent.group, CommitOutcomeUnknown("the server stopped before etcd responded"))
             for item in self._queue.drain():
-                item.settle(_stopping_error())
+                item.set_outcome(_stopping_error())
 
     async def open_pipelines(self) -> None:
         """Start the chains before the first writes, which wait for it. If a chain fails to start, the first write starts it."""
@@ -517,7 +517,7 @@ class Committer:
             self._idle.append(pipeline)
             self._wake.set()
 
-    async def keep_pipelines(self) -> None:
+    async def keep_pipelines_open(self) -> None:
         """Open the pipelines, and move the markers of idle ones before a sweep, until cancelled."""
         await self.open_pipelines()
         while True:
@@ -526,7 +526,7 @@ class Committer:
                 if pipeline in self._idle:
                     self._idle.remove(pipeline)
                     with suppress(StorageError):
-                        await pipeline.touch()
+                        await pipeline.move_marker()
                     self._idle.append(pipeline)
                     self._wake.set()
             await self.open_pipelines()
@@ -548,18 +548,18 @@ class Committer:
         call = _CommitCall(len(writes), self._clock.monotonic() + WAIT_TIMEOUT)
         for index, write in enumerate(writes):
             self._enqueue(_CommitItem(write, call, index))
-        if not self._timed or self._send_time() <= _loop_time():
+        if not self._timed or self._next_send_time() <= _loop_time():
             self._wake.set()
         return await call.future
 
     def _enqueue(self, item: _CommitItem) -> None:
         size = item.size
         if self._stopped:
-            item.settle(_stopping_error())
+            item.set_outcome(_stopping_error())
         elif size > MAX_REQUEST_BYTES:
-            item.settle(TooLarge(f"{item.write.key}: {size} bytes"))
+            item.set_outcome(TooLarge(f"{item.write.key}: {size} bytes"))
         elif self._open >= MAX_OPEN or self._open_bytes + size > MAX_OPEN_BYTES:
-            item.settle(StorageUnavailable(f"too many writes are waiting for etcd: {self._open}; try again later"))
+            item.set_outcome(StorageUnavailable(f"too many writes are waiting for etcd: {self._open}; try again later"))
         else:
             self._open += 1
             self._open_bytes += size
@@ -567,27 +567,27 @@ class Committer:
 
     async def _wait_for_work(self) -> None:
         """Wait until a write arrives, a pipeline becomes idle, or a waiting group is due."""
-        self._timed = bool(self._idle and self._queue.ready)
+        self._timed = bool(self._idle and self._queue.ready_items)
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._send_time() if self._timed else None):
+            async with asyncio.timeout_at(self._next_send_time() if self._timed else None):
                 await self._wake.wait()
         self._timed = False
         self._wake.clear()
 
-    def _send_time(self) -> float:
+    def _next_send_time(self) -> float:
         """Return the time at which the ready writes are sent if no others arrive."""
-        if len(self._queue.ready) >= FULL_GROUP:
+        if len(self._queue.ready_items) >= FULL_GROUP:
             return 0.0
         if self._in_flight:
             return self._in_flight[0].long_after
-        return self._gathering.until if _callers_of(self._queue.ready) < self._gathering.expected else 0.0
+        return self._gathering.until if _count_callers(self._queue.ready_items) < self._gathering.expected else 0.0
 
-    def _gather_after(self, answered: Sequence[_CommitItem]) -> _GatherState:
+    def _gather_callers_after(self, answered: Sequence[_CommitItem]) -> _GatherState:
         """Return the callers to wait for: the minimum of this group's and the last group's, so that occasional callers do not
         count."""
-        if not self._pressure.is_high() or len(self._queue.ready) >= FULL_GROUP:
+        if not self._pressure.is_high() or len(self._queue.ready_items) >= FULL_GROUP:
             return NO_GATHERING
-        callers = _callers_of([*answered, *self._queue.ready])
+        callers = _count_callers([*answered, *self._queue.ready_items])
         expected = min(callers, self._gathering.callers)
         return _GatherState(callers, expected if expected >= COMMIT_SIBLINGS else 0, _loop_time() + MAX_GROUP_DELAY)
 
@@ -611,7 +611,9 @@ class Committer:
             answer = error
         self._idle.append(pipeline)
         self._in_flight.remove(sent)
-        self._gathering = self._gather_after(sent.group) if isinstance(answer, Committed | DecidedOutcomes) else NO_GATHERING
+        self._gathering = (
+            self._gather_callers_after(sent.group) if isinstance(answer, Committed | DecidedOutcomes) else NO_GATHERING
+        )
         self._wake.set()
         self._settle_group(sent.group, answer)
 
@@ -637,11 +639,11 @@ class Committer:
     def _finish_item(self, item: _CommitItem, outcome: CommitOutcome) -> None:
         self._open -= 1
         self._open_bytes -= item.size
-        self._queue.release(item)
-        item.settle(outcome)
+        self._queue.release_key(item)
+        item.set_outcome(outcome)
 
 
-def _callers_of(items: Iterable[_CommitItem]) -> int:
+def _count_callers(items: Iterable[_CommitItem]) -> int:
     return len({item.call for item in items})
 
 

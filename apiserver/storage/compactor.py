@@ -63,11 +63,11 @@ class Compactor:
         while True:
             await self._clock.sleep(self._interval)
             try:
-                await self._take_turn()
+                await self._compact_if_due()
             except StorageError as error:
                 log.warning("the history is not compacted: %s", error, extra=CompactionFailed(str(error)).extra)
 
-    async def _take_turn(self) -> None:
+    async def _compact_if_due(self) -> None:
         old = self._revision
         try:
             moved = await self._move_key(old)

@@ -121,7 +121,7 @@ class WebhookClient:
         self._resolve_service = resolve_service
         self._pools: OrderedDict[WebhookTarget, _Pool] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
-        self._budget = Budget(MAX_BUFFERED)
+        self._budget = BufferBudget(MAX_BUFFERED)
 
     async def post(self, target: WebhookTarget, body: bytes, timeout: float, user: str = "") -> bytes:
         """Send JSON and return the body of the response. `timeout`: in seconds. `user`: who causes the call, for fairness.
@@ -129,7 +129,7 @@ class WebhookClient:
         Raises WebhookCallError, TooManyCalls.
         """
         pool = self._pool(target)
-        pool.enter(user)
+        pool.count_call(user)
         try:
             try:
                 async with asyncio.timeout(timeout):
@@ -137,7 +137,7 @@ class WebhookClient:
             except TimeoutError:
                 raise WebhookCallError(f'Post "{shown_url(target, timeout)}": context deadline exceeded') from None
         finally:
-            pool.leave(user)
+            pool.end_call(user)
 
     async def close(self) -> None:
         pools = list(self._pools.values())
@@ -164,7 +164,7 @@ class WebhookClient:
                 self._pools.pop(unused).close_soon()
 
 
-class Pace:
+class CallRateLimiter:
     """Allows `rate` events per second, and `burst` at once."""
 
     def __init__(self, rate: float, burst: float) -> None:
@@ -180,7 +180,7 @@ class Pace:
             await asyncio.sleep(self._due - now)
 
 
-class Budget:
+class BufferBudget:
     """Bytes that may be buffered."""
 
     def __init__(self, free: int) -> None:
@@ -191,7 +191,7 @@ class _Pool:
     """The queue and the connections of one target."""
 
     def __init__(
-        self, target: WebhookTarget, resolve_service: ResolveService, threads: ThreadPoolExecutor, budget: Budget
+        self, target: WebhookTarget, resolve_service: ResolveService, threads: ThreadPoolExecutor, budget: BufferBudget
     ) -> None:
         self._target = target
         self._resolve_service = resolve_service
@@ -210,7 +210,7 @@ class _Pool:
     def is_open(self) -> bool:
         return bool(self._open)
 
-    def enter(self, user: str) -> None:
+    def count_call(self, user: str) -> None:
         """Count a call. Raises TooManyCalls."""
         own, free = self._open_of[user], MAX_OPEN - self._open
         if own and own >= GREED * free:
@@ -220,7 +220,7 @@ class _Pool:
         self._open += 1
         self._open_of[user] += 1
 
-    def leave(self, user: str) -> None:
+    def end_call(self, user: str) -> None:
         self._open -= 1
         self._open_of[user] -= 1
         if not self._open_of[user]:

@@ -19,7 +19,7 @@ from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry
 from pinnace.apiserver.errors import Rejected, to_refusal
 from pinnace.apiserver.registry.admission import WriteRequest
-from pinnace.apiserver.registry.strategies.admission import DEFAULT_TIMEOUT, REVIEW_VERSIONS
+from pinnace.apiserver.registry.strategies.admissionregistration import DEFAULT_TIMEOUT, REVIEW_VERSIONS
 from pinnace.apiserver.webhooks.client import WebhookTarget
 from pinnace.apiserver.webhooks.conditions import MatchConditions
 from pinnace.apiserver.webhooks.matching import GROUP, Selectors, Target, match_rules
@@ -66,7 +66,7 @@ def _compile_webhook(configuration: str, webhook: Any, mutating: bool) -> Webhoo
         target=WebhookTarget.from_config(webhook.clientConfig),
         rules=list(webhook.rules),
         match_policy=webhook.matchPolicy,
-        selectors=Selectors.of(webhook),
+        selectors=Selectors.from_source(webhook),
         conditions=MatchConditions.compile(webhook.matchConditions, ignores_failures=ignores_failures),
         ignores_failures=ignores_failures,
         timeout=webhook.timeoutSeconds or DEFAULT_TIMEOUT,
@@ -76,21 +76,21 @@ def _compile_webhook(configuration: str, webhook: Any, mutating: bool) -> Webhoo
     )
 
 
-class Match(NamedTuple):
+class WebhookMatch(NamedTuple):
     """A webhook, and the API version in which it receives the objects."""
 
     webhook: Webhook
     api_version: str
 
 
-class Matches(NamedTuple):
+class WebhookMatches(NamedTuple):
     """The webhooks that concern the writes of a resource, before their selectors and conditions."""
 
-    mutating: Sequence[Match] = ()
-    validating: Sequence[Match] = ()
+    mutating: Sequence[WebhookMatch] = ()
+    validating: Sequence[WebhookMatch] = ()
 
 
-NO_MATCHES = Matches()
+NO_MATCHES = WebhookMatches()
 
 
 M = TypeVar("M")
@@ -117,13 +117,13 @@ class ConfigurationIndex(ABC, Generic[M]):
     def _match(self, target: Target) -> M:
         """Return the entries that concern the writes of a target."""
 
-    def reset(self, entries: Iterable[CacheEntry[Any]]) -> None:
+    def reset_entries(self, entries: Iterable[CacheEntry[Any]]) -> None:
         self._stale = True
 
-    def change(self, old: CacheEntry[Any] | None, new: CacheEntry[Any] | None) -> None:
+    def handle_change(self, old: CacheEntry[Any] | None, new: CacheEntry[Any] | None) -> None:
         self._stale = True
 
-    def matches(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str) -> M:
+    def match_request(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str) -> M:
         """Return the entries that may concern such writes, in the order of its use. Raises Rejected while it is not known."""
         if self._stale:
             self._compile_changes()
@@ -154,7 +154,7 @@ class ConfigurationIndex(ABC, Generic[M]):
         self._stale = False
 
 
-class WebhookConfigurations(ConfigurationIndex[Matches]):
+class WebhookConfigurations(ConfigurationIndex[WebhookMatches]):
     """The webhooks of the configurations in two caches."""
 
     def __init__(self, caches: Iterable[ResourceCache[Any]]) -> None:
@@ -171,12 +171,12 @@ class WebhookConfigurations(ConfigurationIndex[Matches]):
         self._webhooks = [webhook for _, webhooks in compiled.values() for webhook in webhooks]
         return bool(self._webhooks)
 
-    def _match(self, target: Target) -> Matches:
+    def _match(self, target: Target) -> WebhookMatches:
         found = [
-            Match(webhook, version)
+            WebhookMatch(webhook, version)
             for webhook in self._webhooks
             if (version := match_rules(webhook.rules, webhook.match_policy, target))
         ]
-        return Matches(
+        return WebhookMatches(
             [match for match in found if match.webhook.mutating], [match for match in found if not match.webhook.mutating]
         )

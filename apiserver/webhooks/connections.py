@@ -27,9 +27,9 @@ from pinnace.apiserver.webhooks.client import (
     MAX_CONNECTIONS,
     MAX_RESPONSE,
     SMALL_RESPONSE,
-    Budget,
+    BufferBudget,
+    CallRateLimiter,
     ConnectFailed,
-    Pace,
     ResolveService,
     ServiceTarget,
     WebhookCallError,
@@ -75,12 +75,12 @@ class TargetConnections:
         context: ssl.SSLContext,
         resolve_service: ResolveService,
         threads: ThreadPoolExecutor,
-        budget: Budget,
+        budget: BufferBudget,
     ) -> None:
         self._target = target
         self._budget = budget
-        self._connections = Pace(CONNECTION_RATE, CONNECTION_BURST)
-        self._large = Pace(LARGE_RATE, SMALL_RESPONSE)
+        self._connections = CallRateLimiter(CONNECTION_RATE, CONNECTION_BURST)
+        self._large = CallRateLimiter(LARGE_RATE, SMALL_RESPONSE)
         resolver: AbstractResolver = _ThreadResolver(threads)
         if target.service is not None:
             resolver = _ServiceResolver(target.service, resolve_service, resolver)
@@ -104,16 +104,16 @@ class TargetConnections:
     async def post(self, body: bytes, timeout: float) -> bytes:
         """Send JSON and return the body of the response. `timeout`: in seconds, for the URL. Raises WebhookCallError."""
         try:
-            return await self._send(body, timeout)
+            return await self._send_request(body, timeout)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if isinstance(error, aiohttp.ClientConnectorError):
-                raise ConnectFailed(self._describe(error, timeout)) from None
+                raise ConnectFailed(self._describe_post_error(error, timeout)) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise WebhookCallError(self._describe(error, timeout)) from None
+            raise WebhookCallError(self._describe_post_error(error, timeout)) from None
         try:  # the target has closed a connection that was in use before: try once more
-            return await self._send(body, timeout)
+            return await self._send_request(body, timeout)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise WebhookCallError(self._describe(error, timeout)) from None
+            raise WebhookCallError(self._describe_post_error(error, timeout)) from None
 
     async def close(self) -> None:
         await self._session.close()
@@ -121,7 +121,7 @@ class TargetConnections:
     async def _pace_connection(self, session: aiohttp.ClientSession, context: Any, params: Any) -> None:
         await self._connections.wait()
 
-    async def _send(self, body: bytes, timeout: float) -> bytes:
+    async def _send_request(self, body: bytes, timeout: float) -> bytes:
         call = self._session.post(
             self._target.url,
             params={"timeout": f"{timeout:g}s"},
@@ -133,12 +133,12 @@ class TargetConnections:
         async with call as response:
             if response.headers.get(_CONTENT_ENCODING, "identity").lower() != "identity":
                 raise WebhookCallError("the response is compressed, although the request does not allow it", 500)
-            content = await self._read(response)
+            content = await self._read_body(response)
             if not 200 <= response.status <= 206:
                 raise WebhookCallError(_describe_status(response.status, content), response.status)
             return content
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
         chunks, size, budget = list[bytes](), 0, self._budget
         try:
             while chunk := await response.content.read(_CHUNK):
@@ -155,7 +155,7 @@ class TargetConnections:
             budget.free += size
         return b"".join(chunks)
 
-    def _describe(self, error: Exception, timeout: float) -> str:
+    def _describe_post_error(self, error: Exception, timeout: float) -> str:
         return f'Post "{shown_url(self._target, timeout)}": {describe_client_error(error)}'
 
 
@@ -199,7 +199,7 @@ def describe_client_error(error: Exception) -> str:
             reason = error.os_error.strerror or str(error.os_error)
             if error.os_error.errno is not None:
                 reason = _describe_errno(error.os_error)
-            return f"dial tcp {_address(error.host, error.port)}: connect: {reason}"
+            return f"dial tcp {_format_address(error.host, error.port)}: connect: {reason}"
         case aiohttp.ServerDisconnectedError():
             return "EOF"
         case aiohttp.ClientPayloadError():
@@ -216,7 +216,7 @@ def _describe_errno(error: OSError) -> str:
     return os.strerror(error.errno).lower() if error.errno is not None and error.errno > 0 else str(error)
 
 
-def _address(host: str, port: int | None) -> str:
+def _format_address(host: str, port: int | None) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -255,7 +255,7 @@ class _ThreadResolver(AbstractResolver):
             return socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
 
         addresses = await asyncio.get_running_loop().run_in_executor(self._threads, look_up)
-        return [_resolved(host, str(address[0]), port, found_family) for found_family, _, _, _, address in addresses]
+        return [_resolve_result(host, str(address[0]), port, found_family) for found_family, _, _, _, address in addresses]
 
     async def close(self) -> None:
         return
@@ -275,12 +275,12 @@ class _ServiceResolver(AbstractResolver):
             socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
         except OSError:  # a name, of a service with the type ExternalName
             results = await self._names.resolve(address, endpoint_port, family)
-            return [_resolved(host, result["host"], endpoint_port, result["family"]) for result in results]
-        return [_resolved(host, address, endpoint_port, socket.AF_INET6 if ":" in address else socket.AF_INET)]
+            return [_resolve_result(host, result["host"], endpoint_port, result["family"]) for result in results]
+        return [_resolve_result(host, address, endpoint_port, socket.AF_INET6 if ":" in address else socket.AF_INET)]
 
     async def close(self) -> None:
         return
 
 
-def _resolved(host: str, address: str, port: int, family: int) -> ResolveResult:
+def _resolve_result(host: str, address: str, port: int, family: int) -> ResolveResult:
     return ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=socket.AI_NUMERICHOST)

@@ -27,10 +27,10 @@ from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import release_current_seat
 from pinnace.apiserver.registry.admission import DELETE, WriteAttributes, WriteRequest
-from pinnace.apiserver.registry.strategy import warn
+from pinnace.apiserver.registry.strategy import add_warnings
 from pinnace.apiserver.webhooks.authorizer import Decide, authorizer_bindings
 from pinnace.apiserver.webhooks.client import TooManyCalls, WebhookCallError, WebhookClient
-from pinnace.apiserver.webhooks.configurations import Match, Webhook, WebhookConfigurations
+from pinnace.apiserver.webhooks.configurations import Webhook, WebhookConfigurations, WebhookMatch
 from pinnace.apiserver.webhooks.matching import NamespaceLabels, matches_selectors
 from pinnace.apiserver.webhooks.review import (
     InvalidResponse,
@@ -38,13 +38,13 @@ from pinnace.apiserver.webhooks.review import (
     ReviewResponse,
     apply_patch,
     build_review,
-    denial,
     http_refusal,
     internal_error,
     parse_review,
     qualified_name,
     review_attributes,
     status_details,
+    webhook_denial,
 )
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.logs import WebhookFailed
@@ -66,15 +66,15 @@ class WebhookMetrics(Protocol):
     """Metrics of webhooks. `kind` is "admit" for mutating webhooks and "validating" for validating ones, as in Kubernetes.
     `code`: the HTTP status code of the verdict or of the failure."""
 
-    def answered(self, name: str, kind: str, operation: str, code: int, allowed: bool, seconds: float) -> None: ...
+    def record_answer(self, name: str, kind: str, operation: str, code: int, allowed: bool, seconds: float) -> None: ...
 
-    def failed(self, name: str, kind: str, operation: str, code: int, ignored: bool, seconds: float) -> None: ...
+    def record_failure(self, name: str, kind: str, operation: str, code: int, ignored: bool, seconds: float) -> None: ...
 
-    def crowded(self, name: str, kind: str, operation: str, seconds: float) -> None:
+    def record_full_queue(self, name: str, kind: str, operation: str, seconds: float) -> None:
         """Count a request that was refused because the queue is full."""
         ...
 
-    def excluded(self, name: str, kind: str, operation: str) -> None:
+    def record_match_condition_exclusion(self, name: str, kind: str, operation: str) -> None:
         """Count a request that the match conditions exclude."""
         ...
 
@@ -94,7 +94,7 @@ class Reinvocation:
         self.previous = []
 
 
-class _Mutated(NamedTuple):
+class _MutatedObject(NamedTuple):
     obj: Any
     has_changed: bool
 
@@ -121,21 +121,23 @@ class WebhookAdmission:
         self._rng = rng
         self._failures = FailureLog(clock)
 
-    def concerns(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str) -> bool:
+    def may_match(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str) -> bool:
         """Return whether a webhook may match such writes."""
-        matches = self._configurations.matches(request, operation, resource, subresource)
+        matches = self._configurations.match_request(request, operation, resource, subresource)
         return bool(matches.mutating or matches.validating)
 
     async def mutate(self, change: WriteAttributes, state: Reinvocation, round_number: int) -> Any:
         """Call the mutating webhooks and return the object. In the second round, only those that `state` names are called.
         Raises Rejected."""
-        matches = self._configurations.matches(change.request, change.operation, change.resource, change.subresource).mutating
+        matches = self._configurations.match_request(
+            change.request, change.operation, change.resource, change.subresource
+        ).mutating
         for index, match in enumerate(matches):
             webhook = match.webhook
             if round_number and webhook not in state.again:
                 continue
             forms = ReviewForms(change, hides_identity=True)
-            if not self._selects(match, change, forms, mutating=True):
+            if not self._selects_write(match, change, forms, mutating=True):
                 continue
             release_current_seat()
             mutated = await self._call_mutating(match, change, forms, f"round_{round_number}_index_{index}")
@@ -148,9 +150,11 @@ class WebhookAdmission:
 
     async def validate(self, change: WriteAttributes) -> None:
         """Call the validating webhooks. Raises Rejected."""
-        matches = self._configurations.matches(change.request, change.operation, change.resource, change.subresource).validating
+        matches = self._configurations.match_request(
+            change.request, change.operation, change.resource, change.subresource
+        ).validating
         forms = ReviewForms(change)
-        selected = [match for match in matches if self._selects(match, change, forms, mutating=False)]
+        selected = [match for match in matches if self._selects_write(match, change, forms, mutating=False)]
         if not selected:
             return
         release_current_seat()
@@ -159,7 +163,7 @@ class WebhookAdmission:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _selects(self, match: Match, change: WriteAttributes, forms: ReviewForms, *, mutating: bool) -> bool:
+    def _selects_write(self, match: WebhookMatch, change: WriteAttributes, forms: ReviewForms, *, mutating: bool) -> bool:
         """Return whether the selectors and the conditions of a webhook select the write. Raises Rejected."""
         webhook = match.webhook
         if not matches_selectors(webhook.selectors, change, self._namespaces):
@@ -178,16 +182,18 @@ class WebhookAdmission:
             message = f"{qualified_name(change)} is forbidden: {result.error}"
             raise Rejected(http_refusal(403, "Forbidden", message, status_details(change)))
         if not result.matches:
-            self._meter.excluded(webhook.name, _kind_of(webhook), change.operation)
+            self._meter.record_match_condition_exclusion(webhook.name, _kind_of(webhook), change.operation)
         return result.matches
 
-    async def _call_mutating(self, match: Match, change: WriteAttributes, forms: ReviewForms, place: str) -> _Mutated:
+    async def _call_mutating(
+        self, match: WebhookMatch, change: WriteAttributes, forms: ReviewForms, place: str
+    ) -> _MutatedObject:
         webhook, has_changed = match.webhook, False
         annotation = {"configuration": webhook.configuration, "webhook": webhook.name}
         try:
             response = await self._call(match, change, forms, f"{FAILED_OPEN}{MUTATION_ANNOTATION}{place}")
             if response is None or not response.patch:
-                return _Mutated(change.obj, False)
+                return _MutatedObject(change.obj, False)
             if change.obj is None or change.operation == DELETE:
                 problem = "attempted to modify the object, which is not supported for this operation"
                 raise Rejected(internal_error(f'admission webhook "{webhook.name}" {problem}'))
@@ -199,14 +205,16 @@ class WebhookAdmission:
             has_changed = obj != change.obj
             patched = annotation | {"patch": response.patch, "patchType": "JSONPatch"}
             annotate(f"{PATCH_ANNOTATION}{place}", json.dumps(patched, separators=(",", ":")))
-            return _Mutated(obj, has_changed)
+            return _MutatedObject(obj, has_changed)
         finally:
             annotate(f"{MUTATION_ANNOTATION}{place}", json.dumps(annotation | {"mutated": has_changed}, separators=(",", ":")))
 
-    async def _call_validating(self, match: Match, change: WriteAttributes, forms: ReviewForms, index: int) -> None:
+    async def _call_validating(self, match: WebhookMatch, change: WriteAttributes, forms: ReviewForms, index: int) -> None:
         await self._call(match, change, forms, f"{FAILED_OPEN}{VALIDATION_ANNOTATION}round_0_index_{index}")
 
-    async def _call(self, match: Match, change: WriteAttributes, forms: ReviewForms, failed_open: str) -> ReviewResponse | None:
+    async def _call(
+        self, match: WebhookMatch, change: WriteAttributes, forms: ReviewForms, failed_open: str
+    ) -> ReviewResponse | None:
         """Call a webhook and return its response, which allows the write; None if the call failed and the failurePolicy is
         Ignore. Raises Rejected."""
         webhook, operation = match.webhook, change.operation
@@ -214,29 +222,29 @@ class WebhookAdmission:
         if change.request.dry_run and not webhook.allows_dry_run:
             raise Rejected(http_refusal(400, "BadRequest", f'admission webhook "{name}" does not support dry run'))
         try:
-            response = await self._exchange(match, change, forms)
+            response = await self._post_review(match, change, forms)
         except TooManyCalls as crowd:
-            self._meter.crowded(name, kind, operation, self._clock.monotonic() - began)
+            self._meter.record_full_queue(name, kind, operation, self._clock.monotonic() - began)
             message = f'too many requests, please try again later: {crowd} are waiting for admission webhook "{name}"'
             raise Rejected(Refusal(Code.UNAVAILABLE, "TooManyRequests", message, retry_after=RETRY_AFTER)) from None
         except WebhookCallError as error:
             seconds = self._clock.monotonic() - began
-            self._meter.failed(name, kind, operation, error.code, webhook.ignores_failures, seconds)
+            self._meter.record_failure(name, kind, operation, error.code, webhook.ignores_failures, seconds)
             self._failures.record(webhook, str(error))
             if webhook.ignores_failures:
                 annotate(failed_open, name)
                 return None
             raise Rejected(internal_error(f'failed calling webhook "{name}": {error}')) from None
         code = _OK if response.allowed else response.code or 400
-        self._meter.answered(name, kind, operation, code, response.allowed, self._clock.monotonic() - began)
+        self._meter.record_answer(name, kind, operation, code, response.allowed, self._clock.monotonic() - began)
         for key, value in response.audit_annotations.items():
             annotate(f"{name}/{key}", value)
-        warn(response.warnings)
+        add_warnings(response.warnings)
         if not response.allowed:
-            raise Rejected(denial(name, response))
+            raise Rejected(webhook_denial(name, response))
         return response
 
-    async def _exchange(self, match: Match, change: WriteAttributes, forms: ReviewForms) -> ReviewResponse:
+    async def _post_review(self, match: WebhookMatch, change: WriteAttributes, forms: ReviewForms) -> ReviewResponse:
         """Raises WebhookCallError, TooManyCalls."""
         webhook, version = match.webhook, match.webhook.review_version
         if not version:

@@ -31,7 +31,7 @@ from pinnace.apiserver.auth.audit import annotate
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import CONNECT, DELETE, WriteAttributes, WriteRequest
-from pinnace.apiserver.registry.strategy import warn
+from pinnace.apiserver.registry.strategy import add_warnings
 from pinnace.apiserver.webhooks.authorizer import Decide, authorizer_bindings
 from pinnace.apiserver.webhooks.dispatch import Reinvocation
 from pinnace.apiserver.webhooks.matching import NamespaceLabels, namespace_of
@@ -49,12 +49,12 @@ from pinnace.apiserver.webhooks.policies import (
 )
 from pinnace.apiserver.webhooks.review import (
     ReviewForms,
-    conversion,
     http_refusal,
     internal_error,
     qualified_name,
     read_object,
     review_attributes,
+    review_conversion,
     status_details,
 )
 from pinnace.cel.meter import WORK_LIMIT, Meter
@@ -82,7 +82,9 @@ class PolicyMetrics(Protocol):
     """Metrics of policies. `action`: allow, deny, warn or audit. `error`: no_error, compile_error, invalid_error or
     out_of_budget."""
 
-    def checked(self, mutating: bool, policy: str, binding: str, error: str, action: str, seconds: float) -> None: ...
+    def record_policy_check(
+        self, mutating: bool, policy: str, binding: str, error: str, action: str, seconds: float
+    ) -> None: ...
 
 
 @dataclass(slots=True)
@@ -102,14 +104,14 @@ class _Decision:
 
 
 @dataclass(slots=True)
-class _Verdicts:
+class _ValidationResults:
     """The results of all policies for a write."""
 
     denied: list[_Decision] = field(default_factory=list)
     audited: list[tuple[_Decision, Sequence[str]]] = field(default_factory=list)
 
 
-class _Selected(NamedTuple):
+class _SelectedBinding(NamedTuple):
     """A binding of a policy that selects a write, with one of its parameters. `version`: the API version of the objects."""
 
     policy: Policy
@@ -131,11 +133,11 @@ class _Budget:
     def __init__(self) -> None:
         self.left = MAX_WORK
 
-    def spend(self, meter: Meter) -> None:
+    def charge_evaluation(self, meter: Meter) -> None:
         self.left = max(self.left - meter.work, 0)
 
 
-class _Use(NamedTuple):
+class _PolicyEvaluation(NamedTuple):
     """The values of the variables of a policy."""
 
     policy: Policy
@@ -174,16 +176,16 @@ class PolicyAdmission:
         self._clock = clock
         self._rng = rng
 
-    def concerns(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str) -> bool:
+    def may_match(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str) -> bool:
         """Return whether a policy may concern such writes."""
         return bool(
-            self._validating.matches(request, operation, resource, subresource)
-            or self._mutating.matches(request, operation, resource, subresource)
+            self._validating.match_request(request, operation, resource, subresource)
+            or self._mutating.match_request(request, operation, resource, subresource)
         )
 
     async def validate(self, change: WriteAttributes) -> None:
         """Raises Rejected if a policy denies the write."""
-        forms, verdicts, budget = ReviewForms(change), _Verdicts(), _Budget()
+        forms, verdicts, budget = ReviewForms(change), _ValidationResults(), _Budget()
         collected: dict[str, dict[str, dict[str, None]]] = {}
         for selected in self._select(self._validating, change):
             name, binding = selected.policy.name, selected.binding.name
@@ -193,15 +195,15 @@ class PolicyAdmission:
                     verdicts.denied.append(_Decision(name, binding, message))
             else:
                 await selected.policy.compile()
-                use = self._use(selected, change, forms, budget, mutating=False)
+                use = self._begin_evaluation(selected, change, forms, budget, mutating=False)
                 self._apply_validations(use, verdicts, collected.setdefault(name, {}))
-                budget.spend(use.meter)
-                await _pause_after(use.meter)
+                budget.charge_evaluation(use.meter)
+                await _yield_after_work(use.meter)
         for policy, values_by_key in collected.items():
             for key, values in values_by_key.items():
                 annotate(f"{policy}/{key}", ", ".join(values))
         if verdicts.audited:
-            failures = [_failure(decision, actions) for decision, actions in verdicts.audited[:MAX_FAILURES]]
+            failures = [_failure_annotation(decision, actions) for decision, actions in verdicts.audited[:MAX_FAILURES]]
             annotate(FAILURE_ANNOTATION, json.dumps(failures, separators=(",", ":")))
         if verdicts.denied:
             first = verdicts.denied[0]
@@ -223,7 +225,7 @@ class PolicyAdmission:
                 if not policy.ignores_failures:
                     errors.append(f"{place}: failed to configure binding: {selected.message}")
                 continue
-            key = (policy.name, binding.name, _identity(selected.param))
+            key = (policy.name, binding.name, _param_identity(selected.param))
             if round_number and key not in state.again:
                 continue
             before = change.obj
@@ -242,9 +244,9 @@ class PolicyAdmission:
             raise Rejected(http_refusal(_FORBIDDEN, INVALID, errors[0], status_details(change, *errors)))
         return change.obj
 
-    def _select(self, index: PolicyIndex, change: WriteAttributes) -> Iterator[_Selected | _ConfigurationError]:
+    def _select(self, index: PolicyIndex, change: WriteAttributes) -> Iterator[_SelectedBinding | _ConfigurationError]:
         """Yield the bindings that select the write, in the order of the policies."""
-        matches = index.matches(change.request, change.operation, change.resource, change.subresource)
+        matches = index.match_request(change.request, change.operation, change.resource, change.subresource)
         namespace = "" if change.resource is NAMESPACES else namespace_of(change)
         for policy, constraints, bindings in matches:
             version = constraints.matched_version(change, self._labels)
@@ -256,11 +258,11 @@ class PolicyAdmission:
                 except ParamError as error:
                     yield _ConfigurationError(policy, binding, str(error))
                 else:
-                    yield from (_Selected(policy, binding, param, version) for param in params)
+                    yield from (_SelectedBinding(policy, binding, param, version) for param in params)
 
-    def _use(
-        self, selected: _Selected, change: WriteAttributes, forms: ReviewForms, budget: _Budget, *, mutating: bool
-    ) -> _Use:
+    def _begin_evaluation(
+        self, selected: _SelectedBinding, change: WriteAttributes, forms: ReviewForms, budget: _Budget, *, mutating: bool
+    ) -> _PolicyEvaluation:
         policy, version, meter = selected.policy, selected.version, Meter(work_limit=min(WORK_LIMIT, budget.left))
         bindings: dict[str, Any] = {
             "object": forms.parse(forms.obj(version)),
@@ -272,7 +274,7 @@ class PolicyAdmission:
         if policy.param_kind is not None:
             bindings["params"] = _param_form(selected.param)
         bindings["variables"] = Variables(policy.expressions.named.programs, bindings, meter)
-        return _Use(policy, selected.binding, bindings, meter)
+        return _PolicyEvaluation(policy, selected.binding, bindings, meter)
 
     def _namespace_form(self, change: WriteAttributes) -> Any:
         if change.resource is NAMESPACES or not change.resource.namespaced:
@@ -280,7 +282,9 @@ class PolicyAdmission:
         entry = self._namespaces.get(NAMESPACES.key("", namespace_of(change)))
         return json.loads(to_json(entry.obj)) if entry is not None else None
 
-    def _apply_validations(self, use: _Use, verdicts: _Verdicts, annotations: dict[str, dict[str, None]]) -> None:
+    def _apply_validations(
+        self, use: _PolicyEvaluation, verdicts: _ValidationResults, annotations: dict[str, dict[str, None]]
+    ) -> None:
         policy, began = use.policy, self._clock.monotonic()
         conditions = policy.expressions.conditions.evaluate(use.bindings, use.meter)
         if conditions.error:
@@ -294,7 +298,7 @@ class PolicyAdmission:
                     message = _describe_failure(validation.expression, result)
                     self._decide_actions(use, _Decision(policy.name, use.binding.name, message, "", index), verdicts, began)
             elif result is not True:
-                message = _message_of(use, validation)
+                message = _failure_message(use, validation)
                 decision = _Decision(policy.name, use.binding.name, message, validation.reason or INVALID, index)
                 self._decide_actions(use, decision, verdicts, began)
         for annotation in policy.expressions.audit_annotations:
@@ -306,7 +310,7 @@ class PolicyAdmission:
             elif isinstance(value, str) and value.strip():
                 annotations.setdefault(annotation.key, {})[value.strip()] = None
 
-    def _decide_actions(self, use: _Use, decision: _Decision, verdicts: _Verdicts, began: float) -> None:
+    def _decide_actions(self, use: _PolicyEvaluation, decision: _Decision, verdicts: _ValidationResults, began: float) -> None:
         """Do what the binding says about a validation that does not hold."""
         error = _error_type(decision.message)
         for action in use.binding.actions:
@@ -316,11 +320,11 @@ class PolicyAdmission:
                 verdicts.audited.append((decision, use.binding.actions))
             elif action == WARN:
                 place = f"ValidatingAdmissionPolicy '{decision.policy}' with binding '{decision.binding}'"
-                warn([f"Validation failed for {place}: {decision.message}"])
+                add_warnings([f"Validation failed for {place}: {decision.message}"])
             seconds = self._clock.monotonic() - began
-            self._meter.checked(False, decision.policy, decision.binding, error, action.lower(), seconds)
+            self._meter.record_policy_check(False, decision.policy, decision.binding, error, action.lower(), seconds)
 
-    def _apply_mutations(self, selected: _Selected, change: WriteAttributes, budget: _Budget) -> WriteAttributes:
+    def _apply_mutations(self, selected: _SelectedBinding, change: WriteAttributes, budget: _Budget) -> WriteAttributes:
         """Return the write after the mutations of a policy. Each sees the object after the previous ones. Raises _PolicyError,
         Rejected."""
         policy, binding = selected.policy, selected.binding
@@ -328,13 +332,13 @@ class PolicyAdmission:
         try:
             for index, mutation in enumerate(policy.expressions.mutations):
                 forms = ReviewForms(change, hides_identity=True)
-                use = self._use(selected, change, forms, budget, mutating=True)
+                use = self._begin_evaluation(selected, change, forms, budget, mutating=True)
                 try:
                     if not index and not _fulfills_conditions(use):
                         break
-                    obj = _mutated(use, mutation, change, forms, selected.version)
+                    obj = _apply_mutation(use, mutation, change, forms, selected.version)
                 finally:
-                    budget.spend(use.meter)
+                    budget.charge_evaluation(use.meter)
                 if obj is not change.obj:
                     change.complete(obj)
                     change = change._replace(obj=obj)
@@ -343,7 +347,9 @@ class PolicyAdmission:
             raise
         finally:
             action = "allow" if error_type == "no_error" else "deny"
-            self._meter.checked(True, policy.name, binding.name, error_type, action, self._clock.monotonic() - began)
+            self._meter.record_policy_check(
+                True, policy.name, binding.name, error_type, action, self._clock.monotonic() - began
+            )
         return change
 
 
@@ -351,13 +357,13 @@ class _PolicyError(Exception):
     """A policy cannot be applied."""
 
 
-async def _pause_after(meter: Meter) -> None:
+async def _yield_after_work(meter: Meter) -> None:
     """Let other tasks run after much work."""
     if meter.work > MUCH_WORK:
         await asyncio.sleep(0)
 
 
-def _fulfills_conditions(use: _Use) -> bool:
+def _fulfills_conditions(use: _PolicyEvaluation) -> bool:
     """Raises _PolicyError."""
     result = use.policy.expressions.conditions.evaluate(use.bindings, use.meter)
     if result.error:
@@ -365,7 +371,9 @@ def _fulfills_conditions(use: _Use) -> bool:
     return result.matches
 
 
-def _mutated(use: _Use, mutation: Mutation, change: WriteAttributes, forms: ReviewForms, version: str) -> Any:
+def _apply_mutation(
+    use: _PolicyEvaluation, mutation: Mutation, change: WriteAttributes, forms: ReviewForms, version: str
+) -> Any:
     """Return the object of a write after a mutation: the same instance if it does not change. Raises _PolicyError, Rejected."""
     result = use.evaluate(mutation.expression)
     if isinstance(result, EvaluationError):
@@ -375,7 +383,7 @@ def _mutated(use: _Use, mutation: Mutation, change: WriteAttributes, forms: Revi
         if mutation.patch_type == JSON_PATCH:
             after = apply_json_patch(before, check_operations(result))
         else:
-            after = _merged(change, version, before, result)
+            after = _merge_apply_configuration(change, version, before, result)
         return change.obj if after == before else read_object(change, before, after, version)
     except JsonPatchError as error:
         if str(error).endswith(_TEST_FAILED):
@@ -389,10 +397,10 @@ def _mutated(use: _Use, mutation: Mutation, change: WriteAttributes, forms: Revi
         raise Rejected(internal_error(str(error))) from None
 
 
-def _merged(change: WriteAttributes, version: str, before: Any, configuration: Any) -> Any:
+def _merge_apply_configuration(change: WriteAttributes, version: str, before: Any, configuration: Any) -> Any:
     """Return the JSON form of an object with the fields of an apply configuration merged into it. Raises _PolicyError and
     TypeMismatch."""
-    served = conversion(change, version).served
+    served = review_conversion(change, version).served
     of = type_of_resource(served)
     fields = {name: value for name, value in configuration.items() if name not in ("apiVersion", "kind")}
     check(of, fields)
@@ -420,7 +428,7 @@ def _atomic_paths(of: Type | None, value: Any, path: str) -> Iterator[str]:
             yield from _atomic_paths(of.element, item, f"{path}[{index}]")
 
 
-def _message_of(use: _Use, validation: Validation) -> str:
+def _failure_message(use: _PolicyEvaluation, validation: Validation) -> str:
     """Return the message of a validation that is false."""
     message = ""
     if validation.message_expression is not None:
@@ -444,7 +452,7 @@ def _error_type(message: str) -> str:
     return "invalid_error"
 
 
-def _failure(decision: _Decision, actions: Sequence[str]) -> dict[str, Any]:
+def _failure_annotation(decision: _Decision, actions: Sequence[str]) -> dict[str, Any]:
     return {
         "message": decision.message,
         "policy": decision.policy,
@@ -464,5 +472,5 @@ def _param_form(param: tuple[Resource[Any], Any] | None) -> Any:
     return json.loads(with_type(resource.api_version, resource.kind, to_json(obj)))
 
 
-def _identity(param: tuple[Resource[Any], Any] | None) -> tuple[str, str] | None:
+def _param_identity(param: tuple[Resource[Any], Any] | None) -> tuple[str, str] | None:
     return (param[1].metadata.namespace, param[1].metadata.name) if param is not None else None

@@ -54,25 +54,27 @@ def find_rules(
     """Return the rules that match, those in the API version of the request first. `rules`: rules with names of objects."""
     rules = list(rules)
     request, *others = target.api_versions
-    found = [RuleMatch(request, names) for rule, names in rules if _matches(rule, target, request)]
+    found = [RuleMatch(request, names) for rule, names in rules if _rule_matches(rule, target, request)]
     if match_policy != EXACT:
-        found += [RuleMatch(version, names) for rule, names in rules for version in others if _matches(rule, target, version)]
+        found += [
+            RuleMatch(version, names) for rule, names in rules for version in others if _rule_matches(rule, target, version)
+        ]
     return found
 
 
-def _matches(rule: RuleWithOperations, target: Target, api_version: str) -> bool:
+def _rule_matches(rule: RuleWithOperations, target: Target, api_version: str) -> bool:
     inner = rule.rule
     group, _, version = api_version.rpartition("/")
     return (
         inner.scope in ("", "*", "Namespaced" if target.namespaced else "Cluster")
-        and _names(rule.operations, target.operation)
-        and _names(inner.apiGroups, group)
-        and _names(inner.apiVersions, version)
+        and _matches_pattern(rule.operations, target.operation)
+        and _matches_pattern(inner.apiGroups, group)
+        and _matches_pattern(inner.apiVersions, version)
         and any(_names_resource(pattern, target) for pattern in inner.resources)
     )
 
 
-def _names(patterns: Sequence[str], value: str) -> bool:
+def _matches_pattern(patterns: Sequence[str], value: str) -> bool:
     return "*" in patterns or value in patterns
 
 
@@ -88,7 +90,7 @@ class Selectors(NamedTuple):
     objects: LabelSelector
 
     @classmethod
-    def of(cls, source: Any) -> "Selectors":
+    def from_source(cls, source: Any) -> "Selectors":
         """Read the fields of a webhook or of MatchResources."""
         return cls(from_message(source.namespaceSelector), from_message(source.objectSelector))
 
@@ -137,17 +139,17 @@ def _selects_namespace(selector: LabelSelector, change: WriteAttributes, namespa
 
 
 def name_of(change: WriteAttributes) -> str:
-    return change.name or _metadata(change, "name")
+    return change.name or _metadata_field(change, "name")
 
 
 def namespace_of(change: WriteAttributes) -> str:
     """Return the namespace of the object. As in Kubernetes, the namespace of a namespace is itself."""
     if change.resource is NAMESPACES:
         return name_of(change)
-    return change.namespace or _metadata(change, "namespace")
+    return change.namespace or _metadata_field(change, "namespace")
 
 
-def _metadata(change: WriteAttributes, field: str) -> str:
+def _metadata_field(change: WriteAttributes, field: str) -> str:
     source = change.obj if change.obj is not None else change.old
     metadata = getattr(source, "metadata", None)
     return "" if metadata is None else str(getattr(metadata, field))

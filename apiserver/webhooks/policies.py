@@ -25,7 +25,7 @@ from pinnace.api.selectors import LabelSelector, from_message
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 from pinnace.apiserver.registry.admission import WriteAttributes
-from pinnace.apiserver.registry.strategies.admission import VALUE_TYPES
+from pinnace.apiserver.registry.strategies.admissionregistration import VALUE_TYPES
 from pinnace.apiserver.registry.validation.expressions import NamedExpressions, VariableTypes
 from pinnace.apiserver.webhooks.conditions import MatchConditions
 from pinnace.apiserver.webhooks.configurations import IF_NEEDED, IGNORE, ConfigurationIndex
@@ -83,12 +83,12 @@ class Constraints:
     """Compiled MatchResources. Without rules, they match all resources, as in bindings."""
 
     def __init__(self, resources: MatchResources) -> None:
-        self.selectors = Selectors.of(resources)
-        self._rules = [_rule_of(rule) for rule in resources.resourceRules]
-        self._excluded = [_rule_of(rule) for rule in resources.excludeResourceRules]
+        self.selectors = Selectors.from_source(resources)
+        self._rules = [_split_named_rule(rule) for rule in resources.resourceRules]
+        self._excluded = [_split_named_rule(rule) for rule in resources.excludeResourceRules]
         self._policy = resources.matchPolicy
 
-    def restrict(self, target: Target) -> TargetConstraints | None:
+    def constraints_for_target(self, target: Target) -> TargetConstraints | None:
         """Return the constraints for the writes of a target; None if they match none of them."""
         rules = find_rules(self._rules, self._policy, target)
         if not self._rules:
@@ -115,7 +115,7 @@ class TargetConstraints(NamedTuple):
         return version if version and matches_selectors(self.selectors, change, namespaces) else ""
 
 
-def _rule_of(rule: Any) -> tuple[Any, Collection[str]]:
+def _split_named_rule(rule: Any) -> tuple[Any, Collection[str]]:
     return rule.ruleWithOperations, frozenset(rule.resourceNames)
 
 
@@ -263,11 +263,11 @@ class PolicyIndex(ConfigurationIndex[Sequence[PolicyMatch]]):
     def _match(self, target: Target) -> Sequence[PolicyMatch]:
         found = []
         for policy, bindings in self._policies:
-            constraints = policy.constraints.restrict(target)
+            constraints = policy.constraints.constraints_for_target(target)
             if constraints is None:
                 continue
             restricted = [
-                (binding, binding.constraints.restrict(target) if binding.constraints is not None else None)
+                (binding, binding.constraints.constraints_for_target(target) if binding.constraints is not None else None)
                 for binding in bindings
             ]
             selected = [

@@ -113,13 +113,13 @@ def object_json(change: WriteAttributes, obj: Any, api_version: str) -> bytes:
         shown.CopyFrom(obj)
         show_owners(change.resource, shown)
         obj = shown
-    converting = conversion(change, api_version)
+    converting = review_conversion(change, api_version)
     if isinstance(converting.served, CustomResource) and converting.served.schema is not None:
         return dump_canonical(converting.served.schema.to_served(obj))
     return with_type(converting.served.api_version, converting.served.kind, to_json(converting.to_served(obj)))
 
 
-def conversion(change: WriteAttributes, api_version: str) -> Conversion:
+def review_conversion(change: WriteAttributes, api_version: str) -> Conversion:
     """Return the conversion between the stored form of the objects and an API version of their resource."""
     result = conversion_between(change.resource, api_version)
     assert result is not None
@@ -153,7 +153,7 @@ def _with_resource_version(obj: Any, old: Any) -> Any:
 def review_attributes(change: WriteAttributes, uid: str, api_version: str, *, mutating: bool) -> dict[str, Any]:
     """Return the fields of an AdmissionRequest in the API version of a rule, without the objects. Policies use it as the
     variable `request`."""
-    kind, request_kind = _kind(change, api_version), _kind(change, request_version(change))
+    kind, request_kind = _review_kind(change, api_version), _review_kind(change, request_version(change))
     user = change.request.user
     name = name_of(change)
     if mutating and change.operation == CREATE and not change.subresource and change.obj is not None:
@@ -161,17 +161,17 @@ def review_attributes(change: WriteAttributes, uid: str, api_version: str, *, mu
     attributes: dict[str, Any] = {
         "uid": uid,
         "kind": kind,
-        "resource": _resource(change, api_version),
+        "resource": _review_resource(change, api_version),
         "subResource": change.subresource,
         "requestKind": request_kind,
-        "requestResource": _resource(change, request_version(change)),
+        "requestResource": _review_resource(change, request_version(change)),
         "requestSubResource": change.subresource,
         "name": name,
         "namespace": namespace_of(change),
         "operation": change.operation,
         "userInfo": _user_info(user),
         "dryRun": change.request.dry_run,
-        "options": options_of(change),
+        "options": request_options(change),
     }
     return {key: value for key, value in attributes.items() if value != ""}
 
@@ -182,18 +182,18 @@ def _user_info(user: User) -> dict[str, Any]:
     return {name: value for name, value in info.items() if value}
 
 
-def _kind(change: WriteAttributes, api_version: str) -> dict[str, str]:
+def _review_kind(change: WriteAttributes, api_version: str) -> dict[str, str]:
     own_version, own_kind = change.kind
     group, _, version = (own_version or api_version).rpartition("/")
     return {"group": group, "version": version, "kind": own_kind or change.resource.kind}
 
 
-def _resource(change: WriteAttributes, api_version: str) -> dict[str, str]:
+def _review_resource(change: WriteAttributes, api_version: str) -> dict[str, str]:
     group, _, version = api_version.rpartition("/")
     return {"group": group, "version": version, "resource": change.resource.plural}
 
 
-def options_of(change: WriteAttributes) -> dict[str, Any] | None:
+def request_options(change: WriteAttributes) -> dict[str, Any] | None:
     """Return the options of the request. A patch has UpdateOptions, as in Kubernetes."""
     if change.operation == CONNECT:
         return None
@@ -264,23 +264,27 @@ def _read_response(response: Mapping[str, Any], review_version: str, *, mutating
     return ReviewResponse(
         allowed,
         code if isinstance(code, int) and _BAD_REQUEST <= code <= 599 else 0,
-        _text(status.get("reason")),
-        _text(status.get("message")),
+        _text_or_empty(status.get("reason")),
+        _text_or_empty(status.get("message")),
         details if isinstance(details, dict) else None,
         _read_patch(patch) if allowed and patch else (),
-        [_text(warning) for warning in _list(response.get("warnings"))[:MAX_WARNINGS] if isinstance(warning, str)],
+        [
+            _text_or_empty(warning)
+            for warning in _list_or_empty(response.get("warnings"))[:MAX_WARNINGS]
+            if isinstance(warning, str)
+        ],
         _read_annotations(response.get("auditAnnotations")),
     )
 
 
-def _text(value: object) -> str:
+def _text_or_empty(value: object) -> str:
     """Return a text that can be sent in a trailer; "" for other values."""
     if not isinstance(value, str):
         return ""
     return value[:MAX_TEXT].encode(errors="replace").decode()
 
 
-def _list(value: object) -> list[Any]:
+def _list_or_empty(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
@@ -288,7 +292,7 @@ def _read_annotations(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         return {}
     pairs = list(value.items())[:MAX_AUDIT_ANNOTATIONS]
-    return {key[:253]: _text(text) for key, text in pairs if isinstance(text, str)}
+    return {key[:253]: _text_or_empty(text) for key, text in pairs if isinstance(text, str)}
 
 
 def _read_patch(encoded: object) -> Sequence[Mapping[str, Any]]:
@@ -324,7 +328,7 @@ def read_object(change: WriteAttributes, before: Any, after: Any, api_version: s
         if wrong := [str(problem) for problem in problems if not problem.unknown]:
             raise ValueError("; ".join(wrong))
         return request
-    served = conversion(change, api_version)
+    served = review_conversion(change, api_version)
     shown = served.to_served(change.obj)
     new = served.to_stored(decode_revision(served.served, shown, before, after, _is_unknown), change.obj)
     return restore_identity(new, change.obj, change.operation)
@@ -344,7 +348,7 @@ def restore_identity(new: Any, obj: Any, operation: str) -> Any:
     return new
 
 
-def denial(webhook: str, response: ReviewResponse) -> Refusal:
+def webhook_denial(webhook: str, response: ReviewResponse) -> Refusal:
     """Return the refusal of a write that a webhook denies, with Kubernetes' message. Without a status code it is 400."""
     denied = f'admission webhook "{webhook}" denied the request'
     explanation = response.message or response.reason

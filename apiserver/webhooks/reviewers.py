@@ -28,10 +28,10 @@ class Reviewers:
         self._policies = policies
         self._webhooks = webhooks
 
-    def reviews(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str = "") -> bool:
+    def has_reviewers(self, request: WriteRequest, operation: str, resource: Resource[Any], subresource: str = "") -> bool:
         if request.user is SERVER:
             return False
-        return self._policies.concerns(request, operation, resource, subresource) or self._webhooks.concerns(
+        return self._policies.may_match(request, operation, resource, subresource) or self._webhooks.may_match(
             request, operation, resource, subresource
         )
 

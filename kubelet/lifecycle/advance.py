@@ -25,11 +25,11 @@ from pinnace.kubelet.lifecycle.plan import (
     ContainerPlan,
     ContainerRecord,
     DesiredState,
-    Ending,
     PodPhase,
     PodPlan,
     PodState,
     PodStep,
+    PodTermination,
     RemovePod,
     StartContainer,
 )
@@ -95,7 +95,7 @@ def _reported_images(status: PodStatus, plan: PodPlan) -> Mapping[str, str]:
 
 
 def _reported_condition(status: PodStatus, kind: str, default: bool, since: Moment, now: Moment) -> ConditionState:
-    said = conditions.find(status.conditions, kind)
+    said = conditions.find_condition(status.conditions, kind)
     if said is None:
         return ConditionState(default, since)
     return ConditionState(said.status == "True", to_past_moment(to_seconds(said.lastTransitionTime), now))
@@ -175,7 +175,7 @@ def advance_pod(want: DesiredState, state: PodState, containers: Sequence[Contai
     watching = _sync_ephemeral_containers(plan.ephemeral, done, views, ending, builder) if plan.ephemeral else False
     if (init.sidecars or watching) and done:
         if ending is None:  # the stop requests of the sidecars are obsolete
-            return advance_pod(want, state._replace(ending=Ending(now, plan.grace)), containers, now)
+            return advance_pod(want, state._replace(ending=PodTermination(now, plan.grace)), containers, now)
         _stop_sidecars(init.sidecars, ending, builder)
     phase = _next_phase(main, ending, done and not init.sidecars and not watching)
     if not mounted:
@@ -196,7 +196,7 @@ def evict_pod_state(
     """The state of a pod that its node ends. Unchanged if the pod has finished or is already ending. `disrupts`: see Ending."""
     if state.phase.final or state.ending is not None:
         return state
-    return state._replace(ending=Ending(now, grace, reason, message, disrupts))
+    return state._replace(ending=PodTermination(now, grace, reason, message, disrupts))
 
 
 def _advance_plain_pod(plan: PodPlan, state: PodState, containers: Sequence[ContainerView], now: Moment) -> PodStep | None:
@@ -227,27 +227,27 @@ def _advance_plain_pod(plan: PodPlan, state: PodState, containers: Sequence[Cont
     return PodStep(state, wake_at, ())
 
 
-def _plan_ending(want: DesiredState, state: PodState, builder: StepBuilder) -> Ending | None:
+def _plan_ending(want: DesiredState, state: PodState, builder: StepBuilder) -> PodTermination | None:
     """The end of a pod that is being deleted or has a deadline. The grace period can only be shortened."""
     ending, plan, now = state.ending, want.plan, builder.now
     if ending is None and plan.deadline is not None:
         at = state.accepted.monotonic + plan.deadline
         if now.monotonic >= at:
             builder.add_event("Normal", DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
-            ending = Ending(now, plan.grace, DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
+            ending = PodTermination(now, plan.grace, DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
         else:
             builder.wake_up_at(at)
     if want.grace is None:
         return ending
     if ending is None:
-        return Ending(now, want.grace)
+        return PodTermination(now, want.grace)
     if now.monotonic + want.grace < ending.since.monotonic + ending.grace:
         return ending._replace(since=now, grace=want.grace)
     return ending
 
 
 def _sync_init_containers(
-    plans: Sequence[ContainerPlan], state: PodState, views: Views, ending: Ending | None, builder: StepBuilder
+    plans: Sequence[ContainerPlan], state: PodState, views: Views, ending: PodTermination | None, builder: StepBuilder
 ) -> InitSummary:
     """An initialized pod remains initialized. Then only sidecars are checked, independently of each other. A sidecar that
     crashes after the next container has started does not block later containers.
@@ -279,7 +279,9 @@ def _sync_init_containers(
     return InitSummary(complete or state.initialized.holds, alive, failed, sidecars, ready)
 
 
-def _stop_sidecars(sidecars: Sequence[tuple[ContainerPlan, ContainerView]], ending: Ending, builder: StepBuilder) -> None:
+def _stop_sidecars(
+    sidecars: Sequence[tuple[ContainerPlan, ContainerView]], ending: PodTermination, builder: StepBuilder
+) -> None:
     """Stop the last sidecar, or all sidecars when the grace period is over."""
     end = ending.since.monotonic + ending.grace
     in_turn = builder.now.monotonic < end
@@ -290,7 +292,7 @@ def _stop_sidecars(sidecars: Sequence[tuple[ContainerPlan, ContainerView]], endi
 
 
 def _sync_main_containers(
-    plans: Sequence[ContainerPlan], may_start: bool, views: Views, ending: Ending | None, builder: StepBuilder
+    plans: Sequence[ContainerPlan], may_start: bool, views: Views, ending: PodTermination | None, builder: StepBuilder
 ) -> MainSummary:
     """In order. A container with a postStart hook delays the next ones until the hook has finished."""
     alive, absent, starting, failed, ready = False, False, False, False, True
@@ -318,7 +320,7 @@ def _sync_main_containers(
 
 
 def _sync_ephemeral_containers(
-    plans: Sequence[ContainerPlan], done: bool, views: Views, ending: Ending | None, builder: StepBuilder
+    plans: Sequence[ContainerPlan], done: bool, views: Views, ending: PodTermination | None, builder: StepBuilder
 ) -> bool:
     """They start at once, even while init containers run, and are not restarted. Returns whether one of them runs."""
     running = False
@@ -334,7 +336,7 @@ def _sync_ephemeral_containers(
     return running
 
 
-def _next_phase(main: MainSummary, ending: Ending | None, over: bool) -> PodPhase:
+def _next_phase(main: MainSummary, ending: PodTermination | None, over: bool) -> PodPhase:
     if not over:
         return PodPhase.PENDING if main.absent or main.starting else PodPhase.RUNNING
     ended_well = not (main.absent or main.failed or (ending is not None and ending.reason))
@@ -347,7 +349,7 @@ def _next_state(
     phase: PodPhase,
     initialized: bool,
     ready: bool,
-    ending: Ending | None,
+    ending: PodTermination | None,
     builder: StepBuilder,
 ) -> PodState:
     """The state with this phase, if the transition is allowed, and with the conditions that follow from it."""

@@ -30,12 +30,12 @@ from pinnace.kubelet.lifecycle.plan import (
     Action,
     ContainerPlan,
     ContainerRecord,
-    Ending,
     KillReason,
     PodPlan,
     PodState,
-    ProbeMemory,
+    PodTermination,
     ProbePlan,
+    ProbeState,
     RecordEvent,
     StartCall,
     StartContainer,
@@ -77,7 +77,7 @@ def should_restart(plan: ContainerPlan, view: ContainerView, record: ContainerRe
     return plan.restart_policy == "OnFailure" and (view.exit.code != 0 or kill_reason is not None)
 
 
-def ran_long(exit_: ContainerExit) -> bool:
+def ran_past_backoff_reset(exit_: ContainerExit) -> bool:
     return exit_.finished.monotonic - exit_.started.monotonic >= BACKOFF_RESET
 
 
@@ -85,7 +85,7 @@ def restart_backoff(view: ContainerView, record: ContainerRecord | None) -> floa
     """Seconds from the exit of an attempt to the start of the next."""
     assert view.exit is not None
     crashes = view.attempt - (record.first_crash if record is not None else 0)
-    if crashes <= 0 or ran_long(view.exit):
+    if crashes <= 0 or ran_past_backoff_reset(view.exit):
         return 0.0
     return exponential_delay(BACKOFF, BACKOFF_MAX, crashes - 1)
 
@@ -97,7 +97,7 @@ def format_duration(seconds: float) -> str:
 
 
 class ProbeResult(NamedTuple):
-    memory: ProbeMemory
+    memory: ProbeState
     verdict: bool | None
     """None: below the thresholds, the previous result is kept."""
     call: ContainerCall | None
@@ -115,7 +115,7 @@ def latest_call(view: ContainerView, kind: CallKind) -> CallView | None:
     return None
 
 
-def advance_probe(plan: ProbePlan, memory: ProbeMemory, view: ContainerView, since: float, now: Moment) -> ProbeResult:
+def advance_probe(plan: ProbePlan, memory: ProbeState, view: ContainerView, since: float, now: Moment) -> ProbeResult:
     """One step of a probe. `since`: monotonic time from which the initial delay counts."""
     verdict, failure = None, ""
     latest = latest_call(view, plan.kind)
@@ -134,9 +134,9 @@ def advance_probe(plan: ProbePlan, memory: ProbeMemory, view: ContainerView, sin
     return ProbeResult(memory, verdict, ContainerCall(plan.kind, memory.counted, plan.handler, plan.timeout), None, failure)
 
 
-def _count_result(memory: ProbeMemory, call: CallView) -> ProbeMemory:
+def _count_result(memory: ProbeState, call: CallView) -> ProbeState:
     run = min(memory.run, 0) - 1 if call.failure else max(memory.run, 0) + 1
-    return ProbeMemory(call.number + 1, call.begun.monotonic, run)
+    return ProbeState(call.number + 1, call.begun.monotonic, run)
 
 
 class ContainerSummary(NamedTuple):
@@ -203,7 +203,7 @@ class StepBuilder:
             and record.kill_reason.anyway
         )
 
-    def remember(self, name: str, record: ContainerRecord) -> None:
+    def set_record(self, name: str, record: ContainerRecord) -> None:
         if self.records.get(name) != record:
             self.records = {**self.records, name: record}
 
@@ -211,7 +211,9 @@ class StepBuilder:
         self.actions.append(RecordEvent(type_, reason, message))
 
 
-def sync_container(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, ending: Ending | None) -> ContainerSummary:
+def sync_container(
+    builder: StepBuilder, plan: ContainerPlan, view: ContainerView, ending: PodTermination | None
+) -> ContainerSummary:
     """`ending`: how the pod ends. No container is restarted then, and the pod decides the order of stops."""
     if view.exit is not None:
         return OVER if ending is not None else _restart_exited(builder, plan, view)
@@ -253,16 +255,16 @@ def _restart_exited(builder: StepBuilder, plan: ContainerPlan, view: ContainerVi
     at = exit_.finished.monotonic + (0.0 if replaced else restart_backoff(view, record))
     if builder.now.monotonic >= at:
         if replaced:  # attempts with another image or other resources do not count
-            builder.remember(plan.name, ContainerRecord(view.attempt, False, False, False, first_crash=view.attempt + 1))
-        elif view.attempt and ran_long(exit_):
-            builder.remember(plan.name, ContainerRecord(view.attempt, False, False, False, first_crash=view.attempt))
+            builder.set_record(plan.name, ContainerRecord(view.attempt, False, False, False, first_crash=view.attempt + 1))
+        elif view.attempt and ran_past_backoff_reset(exit_):
+            builder.set_record(plan.name, ContainerRecord(view.attempt, False, False, False, first_crash=view.attempt))
         builder.actions.append(StartContainer(plan.name, view.attempt + 1))
         return CRASHED
     builder.wake_up_at(at)
     record = record if record is not None and record.attempt == view.attempt else _new_record(plan, view, record)
     if not record.warned:
         builder.add_event("Warning", "BackOff", f"Back-off restarting failed container {plan.name}")
-        builder.remember(plan.name, record._replace(started=False, ready=False, warned=True))
+        builder.set_record(plan.name, record._replace(started=False, ready=False, warned=True))
     return CRASHED
 
 
@@ -279,7 +281,9 @@ def _new_record(plan: ContainerPlan, view: ContainerView, before: ContainerRecor
     )
 
 
-def _manage_attempt(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, ending: Ending | None) -> ContainerRecord:
+def _manage_attempt(
+    builder: StepBuilder, plan: ContainerPlan, view: ContainerView, ending: PodTermination | None
+) -> ContainerRecord:
     """Run hooks and probes of a running attempt."""
     record = builder.records.get(plan.name)
     if record is None or record.attempt != view.attempt:
@@ -296,7 +300,7 @@ def _manage_attempt(builder: StepBuilder, plan: ContainerPlan, view: ContainerVi
         record = record._replace(kill_reason=KillReason(builder.now.monotonic, plan.grace, message, anyway=True))
     if record.started:
         record = _run_readiness_probe(builder, plan, view, record)
-    builder.remember(plan.name, record)
+    builder.set_record(plan.name, record)
     return record
 
 
@@ -350,8 +354,8 @@ def _run_liveness_probe(
 
 
 def _run_probe(
-    builder: StepBuilder, plan: ContainerPlan, which: ProbePlan, memory: ProbeMemory, view: ContainerView, since: float
-) -> tuple[ProbeMemory, bool | None]:
+    builder: StepBuilder, plan: ContainerPlan, which: ProbePlan, memory: ProbeState, view: ContainerView, since: float
+) -> tuple[ProbeState, bool | None]:
     probed = advance_probe(which, memory, view, since, builder.now)
     builder.wake_up_at(probed.wake_at)
     if probed.failure:

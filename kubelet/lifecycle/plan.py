@@ -249,7 +249,7 @@ class ConditionState(NamedTuple):
     since: Moment
 
 
-class ProbeMemory(NamedTuple):
+class ProbeState(NamedTuple):
     """The state of a probe after its earlier calls."""
 
     counted: int = 0
@@ -260,7 +260,7 @@ class ProbeMemory(NamedTuple):
     """Consecutive successes, or, if negative, consecutive failures."""
 
 
-NOTHING_KNOWN = ProbeMemory()
+NOTHING_KNOWN = ProbeState()
 
 
 class KillReason(NamedTuple):
@@ -286,9 +286,9 @@ class ContainerRecord(NamedTuple):
     """The postStart hook has finished, or there is none."""
     started_at: float = 0.0
     """Monotonic start time of the delays of readiness and liveness probes."""
-    startup: ProbeMemory = NOTHING_KNOWN
-    readiness: ProbeMemory = NOTHING_KNOWN
-    liveness: ProbeMemory = NOTHING_KNOWN
+    startup: ProbeState = NOTHING_KNOWN
+    readiness: ProbeState = NOTHING_KNOWN
+    liveness: ProbeState = NOTHING_KNOWN
     kill_reason: KillReason | None = None
     first_crash: int = 0
     """The attempt from which the back-off counts, because it ran long enough to reset the back-off."""
@@ -296,7 +296,7 @@ class ContainerRecord(NamedTuple):
     """The event about the back-off has been recorded."""
 
 
-class Ending(NamedTuple):
+class PodTermination(NamedTuple):
     """The containers are being stopped permanently."""
 
     since: Moment
@@ -325,7 +325,7 @@ class PodState(NamedTuple):
     """The node rejected the pod. It has no containers."""
     ended: Moment | None = None
     """The time at which the phase became final. None for pods that had finished before this process adopted them."""
-    ending: Ending | None = None
+    ending: PodTermination | None = None
     records: Mapping[str, ContainerRecord] = MappingProxyType({})
     """By container name."""
     images: Mapping[str, str] = MappingProxyType({})
@@ -333,7 +333,7 @@ class PodState(NamedTuple):
     """
 
     @property
-    def over_before(self) -> bool:
+    def ended_before_adoption(self) -> bool:
         """Whether the pod had finished when this process adopted it. The process then has not observed its containers."""
         return self.phase.final and self.ended is None
 

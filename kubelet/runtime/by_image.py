@@ -20,11 +20,11 @@ from pinnace.api.pods_pb2 import (
     PortForwardResponse,
     PortForwardStart,
 )
-from pinnace.kubelet.addresses import Addresses
-from pinnace.kubelet.runtime.fake import PodVolumeManager
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.runtime.interface import ContainerCall, ContainerView, Moment, Runtime, Streams, VolumeProgress
 from pinnace.kubelet.runtime.process.images import ImageTable
 from pinnace.kubelet.runtime.process.root import RuntimeRoot
+from pinnace.kubelet.runtime.simulated_runtime import PodVolumeManager
 from pinnace.kubelet.stats import ResourceUsage, RunningPod, UsageMeter
 
 
@@ -61,7 +61,7 @@ class RuntimeByImage:
         self._process.set_listener(notify)
         self._simulated.set_listener(notify)
 
-    def prepare_pod(self, pod: Pod, addresses: Addresses) -> str | None:
+    def prepare_pod(self, pod: Pod, addresses: PodAddresses) -> str | None:
         image = self._chooser.find_unknown_image(pod)
         if not image:
             self._uids.discard(pod.metadata.uid)
@@ -114,7 +114,7 @@ class RuntimeByImage:
 
 
 class VolumesByImage:
-    """Implements pinnace.kubelet.runtime.fake.Volumes. Volumes of simulated pods are simulated, too."""
+    """Implements pinnace.kubelet.runtime.simulated_runtime.Volumes. Volumes of simulated pods are simulated, too."""
 
     def __init__(self, process: PodVolumeManager, simulated: PodVolumeManager, chooser: RuntimeChooser) -> None:
         self._process = process

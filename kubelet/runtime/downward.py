@@ -9,13 +9,13 @@ import re
 
 from pinnace.api.core_v1_pb2 import ObjectFieldSelector, Pod, ResourceFieldSelector
 from pinnace.api.quantity import QuantityError, parse
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.runtime.interface import UnsupportedPod
 
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
 
-def field_value(pod: Pod, selector: ObjectFieldSelector, addresses: Addresses, where: str) -> str:
+def field_value(pod: Pod, selector: ObjectFieldSelector, addresses: PodAddresses, where: str) -> str:
     """Raises UnsupportedPod."""
     path = selector.fieldPath
     if keyed := _KEYED.fullmatch(path):

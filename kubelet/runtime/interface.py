@@ -21,7 +21,7 @@ from pinnace.api.pods_pb2 import (
 )
 from pinnace.api.scalars import to_seconds
 from pinnace.api.status import Code
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.runtime.clock import Clock
 
 Handler: TypeAlias = ExecAction | HTTPGetAction | TCPSocketAction | GRPCAction | SleepAction
@@ -121,7 +121,7 @@ class ContainerView(NamedTuple):
     """The latest call of each kind in this attempt."""
 
     @property
-    def past(self) -> tuple[object, ...]:
+    def observed_state(self) -> tuple[object, ...]:
         """A copy with the observed state only, which is reported."""
         return self[:6]
 
@@ -146,7 +146,7 @@ class Runtime(Protocol):
         """
         ...
 
-    def prepare_pod(self, pod: Pod, addresses: Addresses) -> str | None:
+    def prepare_pod(self, pod: Pod, addresses: PodAddresses) -> str | None:
         """Prepare the pod's environment. `addresses` are those that the node has allocated. Return what users must know, for
         an event. Raises UnsupportedPod; then there is nothing to remove.
         """

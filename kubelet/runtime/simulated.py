@@ -60,11 +60,13 @@ class SimulatedStreams:
 
     async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         options = request.options
-        log, ended = self._open_log(self._pod(request.uid, request.name), options.container, options.previous)
+        log, ended = self._open_log(self._get_pod_snapshot(request.uid, request.name), options.container, options.previous)
         now = round(self._clock.time() * SECOND)
         until = now if ended is None else ended
-        after = log.position(options.tailLines if options.HasField("tailLines") else None, _since_time(options, now), until)
-        follow = self._follow(request.uid, options, log, ended, after)
+        after = log.start_time_of_tail(
+            options.tailLines if options.HasField("tailLines") else None, _since_time(options, now), until
+        )
+        follow = self._follow_log(request.uid, options, log, ended, after)
         remaining = options.limitBytes if options.HasField("limitBytes") else None
         async with aclosing(follow) as chunks:
             async for chunk in chunks:
@@ -72,7 +74,7 @@ class SimulatedStreams:
                 if remaining is not None and (remaining := remaining - len(chunk)) <= 0:
                     return
 
-    async def _follow(
+    async def _follow_log(
         self, uid: str, options: LogOptions, log: ContainerLog, ended: int | None, after: int
     ) -> AsyncGenerator[bytes, None]:
         """The lines after this time, in chunks. Without `options.follow`, those that exist now."""
@@ -88,7 +90,7 @@ class SimulatedStreams:
             following = log.next_time(after)
             pause = POLL if following is None else max(0.001, (following - now) / SECOND)
             await self._clock.sleep(min(POLL, pause))
-            ended = self._end_of(uid, options.container, log)
+            ended = self._end_of_attempt(uid, options.container, log)
 
     async def _compute_chunk(self, lines: Iterator[tuple[int, str]]) -> bytes:
         """The next lines; empty at the end. One chunk is computed in a turn of the event loop, for all readers together."""
@@ -103,14 +105,14 @@ class SimulatedStreams:
                     break
             return "".join(chunk).encode()
 
-    def _end_of(self, uid: str, container: str, log: ContainerLog) -> int | None:
+    def _end_of_attempt(self, uid: str, container: str, log: ContainerLog) -> int | None:
         """When the followed attempt has ended. None: it runs."""
         snapshot = self._find_pod(uid)
         view = snapshot.view(container) if snapshot is not None else None
         if view is not None and view.state is ContainerState.RUNNING and view.attempt == log.attempt:
             return None
         if view is not None and view.exit is not None and view.attempt == log.attempt:
-            return _last_moment(log, view.exit.finished.unix)
+            return _last_log_time(log, view.exit.finished.unix)
         return round(self._clock.time() * SECOND)
 
     def _open_log(self, snapshot: PodSnapshot, container: str, previous: bool) -> tuple[ContainerLog, int | None]:
@@ -126,10 +128,10 @@ class SimulatedStreams:
             raise _bad_request(f'container "{container}" in pod "{name}" is waiting to start')
         else:
             started, finished, attempt = _attempt_times(view)
-        log = self._log_of(snapshot, container, attempt, started)
-        return log, None if finished is None else _last_moment(log, finished)
+        log = self._log_of_attempt(snapshot, container, attempt, started)
+        return log, None if finished is None else _last_log_time(log, finished)
 
-    def _log_of(self, snapshot: PodSnapshot, container: str, attempt: int, started: float) -> ContainerLog:
+    def _log_of_attempt(self, snapshot: PodSnapshot, container: str, attempt: int, started: float) -> ContainerLog:
         pod, image = snapshot.pod, snapshot.container(container).image
         lines = self._stages.log_lines(pod, container)
         values = {
@@ -180,7 +182,7 @@ class SimulatedStreams:
             for task in (command, deadline, container):
                 task.cancel()
             await asyncio.gather(command, deadline, container, return_exceptions=True)
-        await io.end()
+        await io.end_output()
         return code
 
     async def _until_stopped(self, start: ExecStart) -> None:
@@ -201,7 +203,7 @@ class SimulatedStreams:
             return
         log, ended = self._open_log(snapshot, request.container, previous=False)
         options = LogOptions(container=request.container, follow=True)
-        follow = self._follow(request.uid, options, log, ended, round(self._clock.time() * SECOND))
+        follow = self._follow_log(request.uid, options, log, ended, round(self._clock.time() * SECOND))
         async with aclosing(follow) as chunks:
             async for chunk in chunks:
                 if request.stdout:
@@ -210,11 +212,11 @@ class SimulatedStreams:
     async def port_forward(
         self, start: PortForwardStart, sent: AsyncIterator[PortForwardRequest]
     ) -> AsyncGenerator[PortForwardResponse, None]:
-        snapshot = self._pod(start.uid, start.name)
+        snapshot = self._get_pod_snapshot(start.uid, start.name)
         if not start.port:
             return
         with self._count_session():
-            page = HttpPage(lambda method, path: self._describe(snapshot, start.port, method, path), self._clock.time)
+            page = HttpPage(lambda method, path: self._describe_request(snapshot, start.port, method, path), self._clock.time)
             yield PortForwardResponse()
             while not page.closed:
                 try:
@@ -227,7 +229,7 @@ class SimulatedStreams:
                 if answers := page.feed(request.data):
                     yield PortForwardResponse(data=answers)
 
-    def _describe(self, snapshot: PodSnapshot, port: int, method: str, path: str) -> str:
+    def _describe_request(self, snapshot: PodSnapshot, port: int, method: str, path: str) -> str:
         pod, addresses = snapshot.pod, snapshot.addresses
         containers = pod.spec.containers
         owner = next(
@@ -245,7 +247,7 @@ class SimulatedStreams:
         }
         return "".join(f"{name + ':':<11}{value}\n" for name, value in {**rows, "note": "this container is simulated"}.items())
 
-    def _pod(self, uid: str, name: str) -> PodSnapshot:
+    def _get_pod_snapshot(self, uid: str, name: str) -> PodSnapshot:
         """Raises StreamError."""
         snapshot = self._find_pod(uid)
         if snapshot is None:
@@ -254,7 +256,7 @@ class SimulatedStreams:
 
     def _find_running_pod(self, uid: str, container: str, name: str) -> PodSnapshot:
         """Raises StreamError."""
-        snapshot = self._pod(uid, name)
+        snapshot = self._get_pod_snapshot(uid, name)
         if self._running_attempt(uid, container) is None:
             raise _bad_request(f'container "{container}" in pod "{name}" is not running')
         return snapshot
@@ -280,7 +282,7 @@ def _attempt_times(view: ContainerView) -> tuple[float, float | None, int]:
     return view.started.unix, None, view.attempt
 
 
-def _last_moment(log: ContainerLog, finished: float) -> int:
+def _last_log_time(log: ContainerLog, finished: float) -> int:
     """The last time of a log. The lines of the start are always part of it."""
     return max(log.start_written, int(finished) * SECOND)
 

@@ -111,7 +111,7 @@ class ContainerLog:
         self._once = [(self._began + index * MILLISECOND, line) for index, line in enumerate(once)]
         repeated = [line for line in lines if line.interval]
         self._series = [
-            _Series(line, self._began + number, zlib.crc32(f"{seed} {number}".encode()))
+            _RepeatedLines(line, self._began + number, zlib.crc32(f"{seed} {number}".encode()))
             for number, line in enumerate(repeated, start=1)
         ]
 
@@ -120,17 +120,17 @@ class ContainerLog:
         """The time of the last line of the start."""
         return self._once[-1][0] if self._once else self._began
 
-    def count(self, until: int) -> int:
+    def count_lines(self, until: int) -> int:
         """The number of lines up to this time, inclusively."""
         return bisect_left(self._once, until + 1, key=lambda item: item[0]) + sum(item.count(until) for item in self._series)
 
-    def position(self, tail: int | None, since: int, until: int) -> int:
+    def start_time_of_tail(self, tail: int | None, since: int, until: int) -> int:
         """The time after which the requested lines begin. `tail`: number of lines before `until`."""
-        wanted = self.count(until) - min(MAX_LINES if tail is None else tail, MAX_LINES)
+        wanted = self.count_lines(until) - min(MAX_LINES if tail is None else tail, MAX_LINES)
         earliest = max(self._began - 1, since - 1)
         if wanted <= 0:
             return earliest
-        return max(earliest, bisect_left(range(until), wanted, lo=self._began, key=self.count))
+        return max(earliest, bisect_left(range(until), wanted, lo=self._began, key=self.count_lines))
 
     def next_time(self, after: int) -> int | None:
         """The time of the next line. None: there is none."""
@@ -155,7 +155,7 @@ class ContainerLog:
         return _PLACEHOLDER.sub(value, text)
 
 
-class _Series(NamedTuple):
+class _RepeatedLines(NamedTuple):
     """The lines of a repeated LogLine. Line n, counted from 1, is written n intervals after `began`, plus jitter."""
 
     line: SimulatedLogLine

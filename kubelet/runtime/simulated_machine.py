@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import Container, EnvVar, Pod
 from pinnace.api.pods import all_containers
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.runtime.downward import field_value, resource_value
 from pinnace.kubelet.runtime.interface import ContainerView, UnsupportedPod
 
@@ -27,7 +27,7 @@ class PodSnapshot(NamedTuple):
 
     pod: Pod
     containers: Sequence[ContainerView]
-    addresses: Addresses
+    addresses: PodAddresses
 
     def container(self, name: str) -> Container:
         """Empty if there is none."""
@@ -124,7 +124,7 @@ class SimulatedMachine:
             "/dev/null": "",
         }
 
-    def resolve(self, path: str, directory: str) -> str:
+    def resolve_path(self, path: str, directory: str) -> str:
         """The absolute path."""
         return posixpath.normpath(posixpath.join(directory, path)).replace("//", "/")
 
@@ -142,7 +142,7 @@ class SimulatedMachine:
         """The content of a file. Raises SimulatedFileError."""
         if (text := self._files.get(path)) is not None:
             return text
-        self._refuse_mounted(path)
+        self._refuse_unreadable_volume(path)
         if self.is_directory(path):
             raise SimulatedFileError("Is a directory")
         if self._is_shell(path):
@@ -151,7 +151,7 @@ class SimulatedMachine:
 
     def list(self, path: str) -> Sequence[str]:
         """The names in a directory. Raises SimulatedFileError."""
-        self._refuse_mounted(path)
+        self._refuse_unreadable_volume(path)
         if not self.is_directory(path):
             raise SimulatedFileError("No such file or directory")
         prefix = path.rstrip("/") + "/"
@@ -162,7 +162,7 @@ class SimulatedMachine:
     def _is_shell(path: str) -> bool:
         return path in ("/bin/sh", "/bin/bash")
 
-    def _refuse_mounted(self, path: str) -> None:
+    def _refuse_unreadable_volume(self, path: str) -> None:
         """Raises SimulatedFileError for a path in a volume that kubelets do not read."""
         for mount in self._parent_paths(path):
             if (name := self._mounts.get(mount)) is not None and (kind := self._kind_of_volume(name)) != "emptyDir":

@@ -55,7 +55,7 @@ async def _cat(shell: Shell, arguments: Sequence[str]) -> int:
                 await shell.io.write_bytes(data)
             continue
         try:
-            await shell.io.write(shell.machine.read(shell.machine.resolve(path, shell.directory)))
+            await shell.io.write(shell.machine.read(shell.machine.resolve_path(path, shell.directory)))
         except SimulatedFileError as error:
             await shell.io.write_error(f"cat: can't open '{path}': {error}\n")
             code = 1
@@ -98,7 +98,7 @@ async def _sleep(shell: Shell, arguments: Sequence[str]) -> int:
 async def _ls(shell: Shell, arguments: Sequence[str]) -> int:
     code, paths = 0, [word for word in arguments if not word.startswith("-")] or ["."]
     for path in paths:
-        absolute = shell.machine.resolve(path, shell.directory)
+        absolute = shell.machine.resolve_path(path, shell.directory)
         try:
             names = [path] if shell.machine.is_file(absolute) else shell.machine.list(absolute)
         except SimulatedFileError as error:
@@ -123,7 +123,7 @@ async def _test(shell: Shell, arguments: Sequence[str]) -> int:
         case ["-z", word]:
             return int(bool(word))
         case [("-d" | "-e" | "-f" | "-r" | "-s") as option, path]:
-            absolute = shell.machine.resolve(path, shell.directory)
+            absolute = shell.machine.resolve_path(path, shell.directory)
             is_directory, is_file = shell.machine.is_directory(absolute), shell.machine.is_file(absolute)
             return int(not {"-d": is_directory, "-f": is_file, "-s": is_file}.get(option, is_directory or is_file))
         case [one, "=" | "==", other]:
@@ -200,7 +200,7 @@ async def _pwd(shell: Shell, arguments: Sequence[str]) -> int:
 
 async def _cd(shell: Shell, arguments: Sequence[str]) -> int:
     path = arguments[0] if arguments else shell.variables.get("HOME", "/")
-    absolute = shell.machine.resolve(path, shell.directory)
+    absolute = shell.machine.resolve_path(path, shell.directory)
     if not shell.machine.is_directory(absolute):
         await shell.io.write_error(f"sh: cd: can't cd to {path}: No such file or directory\n")
         return 2

@@ -235,7 +235,7 @@ class Shell:
         """The problem as the container runtime says it, and the exit code."""
         if "/" not in word:
             return "executable file not found in $PATH", 127
-        path = self.machine.resolve(word, self.directory)
+        path = self.machine.resolve_path(word, self.directory)
         if self.machine.is_directory(path):
             return "is a directory: permission denied", 126
         try:

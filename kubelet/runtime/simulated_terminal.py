@@ -102,7 +102,7 @@ class CommandIo:
             while self._pending >= MAX_INPUT:
                 self._changed.clear()
                 await self._changed.wait()
-            self._add(data)
+            self._append_input(data)
             return
         echo = b""
         for number in data:
@@ -114,11 +114,11 @@ class CommandIo:
                 self._pending, self._interrupted = 0, True
                 self._changed.set()
             elif line is not None and self._pending < MAX_INPUT:
-                self._add(line)
+                self._append_input(line)
         if echo:
             await self.responses.put(ExecResponse(stdout=echo))
 
-    def _add(self, data: bytes) -> None:
+    def _append_input(self, data: bytes) -> None:
         self._input.append(data)
         self._pending += len(data)
         self._changed.set()
@@ -138,9 +138,9 @@ class CommandIo:
         self._raise_interrupt()
         while not self._input and not self._ended:
             await self._wait()
-        return self._pop()
+        return self._pop_input()
 
-    def _pop(self) -> bytes:
+    def _pop_input(self) -> bytes:
         data = self._input.popleft() if self._input else b""
         self._pending -= len(data)
         self._changed.set()
@@ -168,12 +168,12 @@ class CommandIo:
         await self.write_bytes(text.encode("utf-8", "replace"))
 
     async def write_bytes(self, data: bytes) -> None:
-        await self._send(data, is_error=False)
+        await self._send_output(data, is_error=False)
 
     async def write_error(self, text: str) -> None:
-        await self._send(text.encode("utf-8", "replace"), is_error=True)
+        await self._send_output(text.encode("utf-8", "replace"), is_error=True)
 
-    async def _send(self, data: bytes, *, is_error: bool) -> None:
+    async def _send_output(self, data: bytes, *, is_error: bool) -> None:
         """In a terminal, both outputs are one."""
         self._written += len(data)
         if self._written > MAX_OUTPUT:
@@ -189,7 +189,7 @@ class CommandIo:
         """Until then, or an interrupt."""
         await run_until_first(self._clock.sleep(min(seconds, 1e9)), self._until_interrupted())
 
-    async def end(self) -> None:
+    async def end_output(self) -> None:
         """No more output follows."""
         await self.responses.put(None)
 

@@ -189,7 +189,7 @@ class SelectorExpression:
     operator: str
     values: frozenset[str] = frozenset()
 
-    def holds(self, pod: Pod) -> bool:
+    def matches(self, pod: Pod) -> bool:
         result = self.read(pod)
         match self.operator:
             case "Exists":
@@ -213,7 +213,7 @@ class StageSelector:
         return (
             all(metadata.labels.get(key) == value for key, value in self.labels.items())
             and all(metadata.annotations.get(key) == value for key, value in self.annotations.items())
-            and all(expression.holds(pod) for expression in self.expressions)
+            and all(expression.matches(pod) for expression in self.expressions)
         )
 
 

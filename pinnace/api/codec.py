@@ -145,11 +145,11 @@ class Field:
     name: str
     """The name in protobuf."""
     is_list: bool
-    values: "_Values"
+    values: "_ValueType"
     """How the value, or each item of a list or map, is read."""
 
 
-class _Values(NamedTuple):
+class _ValueType(NamedTuple):
     """The type of a value: a message, a message that is one JSON value (`scalar`), or a primitive. The properties of
     descriptors are slow."""
 
@@ -159,7 +159,7 @@ class _Values(NamedTuple):
     primitive: Callable[[object], str | int | bytes] | None
 
     @classmethod
-    def read_as(cls, of: FieldDescriptor) -> "_Values":
+    def read_as(cls, of: FieldDescriptor) -> "_ValueType":
         if of.message_type is None:
             return cls(of, False, None, primitive_reader(of))
         return cls(of, True, SCALARS.get(of.message_type.full_name), None)
@@ -177,7 +177,7 @@ def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
                 fields[name] = replace(inner, parents=(descriptor.name, *inner.parents))
         else:
             value = map_value(descriptor)
-            values = _Values.read_as(value or descriptor)
+            values = _ValueType.read_as(value or descriptor)
             fields[descriptor.json_name] = Field(descriptor, (), value, descriptor.name, descriptor.is_repeated, values)
     return fields
 
@@ -268,7 +268,7 @@ def from_dict(target: Any, data: object, path: FieldPath = ()) -> Any:
     return message
 
 
-def as_written(obj: Message | Object, data: Mapping[str, Any]) -> dict[str, Any]:
+def explicit_fields(obj: Message | Object, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that the data contains explicitly, in the form of `to_dict`. `obj` is the object decoded from the data.
 
     Zero, empty and null fields of the data are included. Absent and unknown fields are not."""
@@ -346,7 +346,7 @@ def _field_written(message: Message, field: Field, data: Any) -> Any:
 def _value_written(of: FieldDescriptor, value: Any, data: Any) -> Any:
     if data is None or of.message_type is None or of.message_type.full_name in SCALARS:
         return write_value(of, value)
-    return as_written(value, data) if of.full_name in EMBEDDED else _write_names(value, data)
+    return explicit_fields(value, data) if of.full_name in EMBEDDED else _write_names(value, data)
 
 
 class _Reader:
@@ -417,7 +417,7 @@ class _Reader:
         elif (result := self._read_primitive(values, value, path)) is not None:
             setattr(message, name, result)
 
-    def _read_map(self, target: Any, values: _Values, value: object, path: FieldPath) -> None:
+    def _read_map(self, target: Any, values: _ValueType, value: object, path: FieldPath) -> None:
         if type(value) is not dict and not isinstance(value, Mapping):
             self._add_problem(path, _without_value(values.of, f"expected an object, got {kind_of(value)}"))
             return
@@ -430,7 +430,7 @@ class _Reader:
             elif (result := self._read_primitive(values, item, where)) is not None:
                 target[key] = result
 
-    def _list(self, target: Any, values: _Values, value: object, path: FieldPath) -> None:
+    def _list(self, target: Any, values: _ValueType, value: object, path: FieldPath) -> None:
         if type(value) is not list and (isinstance(value, str) or not isinstance(value, Sequence)):
             self._add_problem(path, f"expected a list, got {kind_of(value)}")
             return
@@ -440,7 +440,7 @@ class _Reader:
             elif (result := self._read_primitive(values, item, (*path, index))) is not None:
                 target.append(result)
 
-    def _read_message(self, message: Message, values: _Values, value: object, path: FieldPath) -> None:
+    def _read_message(self, message: Message, values: _ValueType, value: object, path: FieldPath) -> None:
         if value is None:  # an item of a list or map
             if isinstance(message, Quantity):
                 message.string = "0"
@@ -455,7 +455,7 @@ class _Reader:
         except ValueError as error:
             self._add_problem(path, str(error))
 
-    def _read_primitive(self, values: _Values, value: object, path: FieldPath) -> str | int | bytes | None:
+    def _read_primitive(self, values: _ValueType, value: object, path: FieldPath) -> str | int | bytes | None:
         """Return the value, or None if it is invalid. The value of null, as an item of a list or map, is zero."""
         if value is None:
             return zero_primitive(values.of)
@@ -486,7 +486,7 @@ def _without_value(of: FieldDescriptor, message: str) -> str:
     return message.partition(", got ")[0] if holder is not None and holder.full_name == _SECRET else message
 
 
-def says_more(message: Message) -> bool:
+def has_unknown_fields(message: Message) -> bool:
     """Return whether the message has unknown fields. If it has, a union that appears empty may contain a member that this
     version does not define."""
     return len(UnknownFieldSet(message)) > 0
@@ -530,7 +530,7 @@ def _restore(new: Message, old: Message, shown: Message) -> None:
     if new == shown or _same_scalar(new, shown):
         new.CopyFrom(old)
         return
-    if says_more(old):
+    if has_unknown_fields(old):
         new.MergeFrom(unknown_fields(old))
     for field, before in old.ListFields():
         if field.message_type is not None:
@@ -572,10 +572,10 @@ def _match_items(
     field: FieldDescriptor, after: Sequence[Message], known: Sequence[tuple[Message, Message]]
 ) -> Iterator[tuple[Message, Message, Message]]:
     """Yield matching items of a list. Items match if they are equal or have the same identity."""
-    alike = {_bytes(shown): at for at, (_, shown) in enumerate(known)}
+    alike = {_encode_message(shown): at for at, (_, shown) in enumerate(known)}
     same: dict[Key, int] | None = None
     for into in after:
-        at = alike.get(_bytes(into))
+        at = alike.get(_encode_message(into))
         if at is None:
             if same is None:
                 same = {key: at for at, (_, shown) in enumerate(known) if (key := _item_identity(field, shown)) is not None}
@@ -585,7 +585,7 @@ def _match_items(
             yield into, *known[at]
 
 
-def _bytes(message: Message) -> bytes:
+def _encode_message(message: Message) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
@@ -607,20 +607,20 @@ def _primitive_fields(message: Message) -> dict[str, Any]:
 FILE = Path(__file__).with_name("descriptions.json")
 
 
-class Description(NamedTuple):
+class FieldDescription(NamedTuple):
     """The documentation of a field. `text`: sentences on one line, or "" if the field is not documented."""
 
     text: str
     required: bool = False
 
 
-def of_message(message: Descriptor) -> str:
+def message_description(message: Descriptor) -> str:
     return _load_descriptions().get(message.full_name, {}).get("", "")
 
 
-def of_field(field: FieldDescriptor) -> Description:
+def field_description(field: FieldDescriptor) -> FieldDescription:
     text = _load_descriptions().get(field.full_name.rpartition(".")[0], {}).get(field.json_name, "")
-    return Description(text.removeprefix(_REQUIRED).strip(), text.startswith(_REQUIRED))
+    return FieldDescription(text.removeprefix(_REQUIRED).strip(), text.startswith(_REQUIRED))
 
 
 @cache

@@ -34,23 +34,23 @@ class Conditions(Protocol[C_co]):
     def add(self, *, type: str) -> C_co: ...  # noqa: A002 - the field's name
 
 
-def find(conditions: Iterable[C], type_: str) -> C | None:
+def find_condition(conditions: Iterable[C], type_: str) -> C | None:
     for condition in conditions:
         if condition.type == type_:
             return condition
     return None
 
 
-def is_true(conditions: Iterable[Condition], type_: str) -> bool:
+def is_condition_true(conditions: Iterable[Condition], type_: str) -> bool:
     """Return whether the condition exists and is True."""
-    condition = find(conditions, type_)
+    condition = find_condition(conditions, type_)
     return condition is not None and condition.status == "True"
 
 
-def say(conditions: Conditions[C], type_: str, status: str, reason: str, message: str, now: float) -> C:
+def set_condition(conditions: Conditions[C], type_: str, status: str, reason: str, message: str, now: float) -> C:
     """Set the condition of this type in place, and return it. It is added if it does not exist. lastTransitionTime is set to
     `now`, in Unix time, if `status` changes."""
-    said = find(conditions, type_)
+    said = find_condition(conditions, type_)
     if said is None:
         said = conditions.add(type=type_)
     if said.status != status:

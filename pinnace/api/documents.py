@@ -278,7 +278,7 @@ class _JsonParser:
         """Yield the objects of the text. Raises `otherwise` if the first object is invalid, because the text is not JSON
         then."""
         end = 0
-        while (start := _next(self._json, end)) < len(self._json):
+        while (start := _next_object_position(self._json, end)) < len(self._json):
             self._line += self._json.count("\n", end, start)
             self._mistakes = []
             try:
@@ -323,7 +323,7 @@ class _JsonParser:
             raise DocumentError(self._line, _NO_UNICODE)
 
 
-def _next(text: str, at: int) -> int:
+def _next_object_position(text: str, at: int) -> int:
     """Return the position of the next object, or of the end of the text."""
     match = _SPACE.match(text, at)
     return match.end() if match else at

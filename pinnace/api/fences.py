@@ -19,7 +19,7 @@ MAX_SECRET = 64
 """The maximum size of a secret in bytes."""
 
 
-class Bound(NamedTuple):
+class BoundFence(NamedTuple):
     """The fence under which a pod was bound."""
 
     election: str
@@ -27,7 +27,7 @@ class Bound(NamedTuple):
     token: int
 
 
-_UNFENCED = Bound("", 0)
+_UNFENCED = BoundFence("", 0)
 
 
 def format_term(fence: Fence) -> str:
@@ -55,11 +55,11 @@ def parse(text: str) -> Fence:
         ) from None
 
 
-def fence_of(pod: Pod) -> Bound:
+def fence_of(pod: Pod) -> BoundFence:
     """Return the fence under which the pod was bound. An invalid annotation counts as none."""
     election, _, written = pod.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
     token = parse_natural(written)
-    return Bound(election, token) if election and token else _UNFENCED
+    return BoundFence(election, token) if election and token else _UNFENCED
 
 
 def refused_message(holder: str, token: int) -> str:

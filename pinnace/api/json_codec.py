@@ -39,7 +39,7 @@ Adder = Callable[[Any, list[str]], None]
 __all__ = ["DecodeError", "JsonCache", "to_json", "with_type", "writer"]
 
 
-def _bytes(value: bytes) -> str:
+def _encode_base64(value: bytes) -> str:
     return f'"{write_primitive(value)}"'
 
 
@@ -48,7 +48,7 @@ _PRIMITIVES: dict[int, Writer] = {
     FieldDescriptor.TYPE_BOOL: {False: "false", True: "true"}.__getitem__,
     FieldDescriptor.TYPE_INT32: repr,
     FieldDescriptor.TYPE_INT64: repr,
-    FieldDescriptor.TYPE_BYTES: _bytes,
+    FieldDescriptor.TYPE_BYTES: _encode_base64,
 }
 
 
@@ -132,7 +132,7 @@ def _split_at(descriptor: Descriptor, message: Message, name: str) -> tuple[str,
     return f"{{{','.join([*texts[:at], begin])}", f"{','.join(['', *texts[at + 1 :]])}}}"
 
 
-def _add_nothing(value: Any, texts: list[str]) -> None:
+def _skip_value(value: Any, texts: list[str]) -> None:
     pass
 
 
@@ -146,7 +146,7 @@ def _compile_message_encoder(descriptor: Descriptor) -> Adder:
         if field.full_name in INLINED and field.message_type is not None:
             inlined[field] = _compile_message_encoder(field.message_type)
         elif field.full_name == OWNERSHIP:
-            inlined[field] = _add_nothing
+            inlined[field] = _skip_value
         else:
             table[field] = names[field], _field_writer(field)
     shown = SHOWN_WHEN_ZERO.get(descriptor.full_name, ())

@@ -86,7 +86,7 @@ class MachineShape:
         """Return the default labels of a node with this name and these `resources`."""
         result = {HOSTNAME_LABEL: name, OS_LABEL: OS, ARCH_LABEL: ARCH, INSTANCE_TYPE_LABEL: instance_type(resources)}
         if self.zones:
-            result |= {ZONE_LABEL: self.zones[_number_of_name(name) % len(self.zones)], REGION_LABEL: self.region}
+            result |= {ZONE_LABEL: self.zones[_number_in_name(name) % len(self.zones)], REGION_LABEL: self.region}
         return result
 
 
@@ -108,7 +108,7 @@ class Shapes:
             if refused := sorted(filter(is_restricted, shape.labels)):
                 raise ShapeError("--labels", f"kubelets are not allowed to set {', '.join(refused)}; use `kubectl label nodes`")
 
-    def of(self, index: int) -> MachineShape:
+    def shape_of_node(self, index: int) -> MachineShape:
         """Return the shape of the node with this index."""
         left = index % self.count if self.count else index
         for shape, count in self.runs:
@@ -157,7 +157,7 @@ class MachineOptions:
     def shapes(self, text: str = "") -> Shapes:
         """Parse the options and the file. `text`: the content of the file. Raises ShapeError."""
         shape = self.shape()
-        return _read(text, self.machines, shape) if self.machines else Shapes([(shape, None)])
+        return _parse_shapes(text, self.machines, shape) if self.machines else Shapes([(shape, None)])
 
 
 def instance_type(resources: Mapping[str, str]) -> str:
@@ -172,22 +172,22 @@ def is_restricted(label: str) -> bool:
     Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
     """
     domain = label.rpartition("/")[0]
-    if label == FLEET_LABEL or _is_below(domain, (_RESTRICTED,)):
+    if label == FLEET_LABEL or _is_subdomain(domain, (_RESTRICTED,)):
         return True
-    return _is_below(domain, _DOMAINS) and label not in _OWN_LABELS and not _is_below(domain, _OWN_DOMAINS)
+    return _is_subdomain(domain, _DOMAINS) and label not in _OWN_LABELS and not _is_subdomain(domain, _OWN_DOMAINS)
 
 
-def _is_below(domain: str, domains: Iterable[str]) -> bool:
+def _is_subdomain(domain: str, domains: Iterable[str]) -> bool:
     return any(domain == item or domain.endswith(f".{item}") for item in domains)
 
 
-def _number_of_name(name: str) -> int:
+def _number_in_name(name: str) -> int:
     """Return the number at the end of the name. Names without a number are mapped to a checksum."""
     digits = name[len(name.rstrip("0123456789")) :][-9:]
     return int(digits) if digits else crc32(name.encode())
 
 
-def _read(text: str, source: str, usual: MachineShape) -> Shapes:
+def _parse_shapes(text: str, source: str, usual: MachineShape) -> Shapes:
     runs: list[tuple[MachineShape, int | None]] = []
     try:
         result = [document for document in documents(text) if document.data is not None]

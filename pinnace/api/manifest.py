@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from pinnace.api.codec import FieldPath, as_written, decode_valid_part
+from pinnace.api.codec import FieldPath, decode_valid_part, explicit_fields
 from pinnace.api.documents import Document, DocumentError, line_of, parse
 from pinnace.api.resources import ALL, Object, Resource, by_kind, find_absent
 
@@ -98,7 +98,7 @@ class _Loader:
             )
             if unnamed := _missing_name_error(obj, self._named):
                 self.problem(line_of(document.data, (*path, "metadata"), document.line), f"metadata.name: {unnamed}")
-            self.manifests.append(Manifest(resource, obj, as_written(obj, data), self._source, line, warned))
+            self.manifests.append(Manifest(resource, obj, explicit_fields(obj, data), self._source, line, warned))
 
     def _is_left_out(self, path: FieldPath) -> bool:
         """Return whether an unknown field is ignored instead of rejected. `path` is relative to the object."""

@@ -99,7 +99,7 @@ class OwnedFields(NamedTuple):
 Ownership = Mapping[FieldManager, OwnedFields]
 
 
-class _Assigned(NamedTuple):
+class _ServerAssignedFields(NamedTuple):
     """The fields of a kind that the server sets if the client omits them."""
 
     paths: tuple[Path, ...]
@@ -130,21 +130,21 @@ def _field_paths(parent: str, *names: str) -> tuple[Path, ...]:
     return tuple((field_element(parent), field_element(name)) for name in names)
 
 
-ASSIGNED: Mapping[str, _Assigned] = {
-    "pods": _Assigned(
+ASSIGNED: Mapping[str, _ServerAssignedFields] = {
+    "pods": _ServerAssignedFields(
         _field_paths("spec", "priority", "preemptionPolicy", "priorityClassName", "tolerations", "nodeName"),
         _omitted_of_pod,
     ),
-    "namespaces": _Assigned(_field_paths("spec", "finalizers"), lambda namespace: 1),
-    "nodes": _Assigned(_field_paths("spec", "taints"), lambda node: int(not node.spec.taints)),
-    "persistentvolumeclaims": _Assigned(
+    "namespaces": _ServerAssignedFields(_field_paths("spec", "finalizers"), lambda namespace: 1),
+    "nodes": _ServerAssignedFields(_field_paths("spec", "taints"), lambda node: int(not node.spec.taints)),
+    "persistentvolumeclaims": _ServerAssignedFields(
         _field_paths("spec", "storageClassName"), lambda claim: int(not claim.spec.HasField("storageClassName"))
     ),
-    "services": _Assigned(
+    "services": _ServerAssignedFields(
         _field_paths("spec", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"),
         _omitted_of_service,
     ),
-    "jobs": _Assigned(_field_paths("spec", "selector"), lambda job: int(not job.spec.HasField("selector"))),
+    "jobs": _ServerAssignedFields(_field_paths("spec", "selector"), lambda job: int(not job.spec.HasField("selector"))),
 }
 """The assigned fields by plural."""
 _JOB_PREFIXES, _JOB_LABELS = ("", "batch.kubernetes.io/"), ("controller-uid", "job-name")
@@ -237,7 +237,7 @@ def owners_of(resource: Resource[Any], obj: Any) -> dict[FieldManager, OwnedFiel
     managedFields of an earlier server are invalid."""
     stored = obj.metadata.ownership
     if not stored:
-        return decode(obj.metadata.managedFields, resource)
+        return decode_managed_fields(obj.metadata.managedFields, resource)
     result = dict[FieldManager, OwnedFields]()
     everything = dict[str, tuple[Resource[Any], Any, FieldSet]]()
     """The object and its fields, by the API version of owners."""
@@ -252,7 +252,7 @@ def owners_of(resource: Resource[Any], obj: Any) -> dict[FieldManager, OwnedFiel
                 everything[api_version] = version, form, all_fields(version, ownable_fields(version, form))
             version, form, whole = everything[api_version]
             fields = _remaining_fields(
-                version, part_of(whole, owner.subresource), _excluded_fields(version, form, owner, names)
+                version, fields_of_subresource(whole, owner.subresource), _excluded_fields(version, form, owner, names)
             )
         else:
             fields = from_json(owner.fields or b"{}").with_names(names)
@@ -344,7 +344,7 @@ def _status_form(status: Any, names: Collection[str] | None = None) -> dict[str,
     return complete_form(status, to_dict(status))
 
 
-def part_of(fields: FieldSet, subresource: str) -> FieldSet:
+def fields_of_subresource(fields: FieldSet, subresource: str) -> FieldSet:
     """Return the fields that writes of a subresource can change."""
     return fields.without_trees(IGNORED.get(subresource, IGNORED[""]))
 
@@ -395,7 +395,7 @@ def encode_stored(resource: Resource[Any], owners: Ownership, everything: FieldS
             time=owned.time,
             subresource=manager.subresource,
         )
-        part, excluded = part_of(everything, manager.subresource), FieldSet()
+        part, excluded = fields_of_subresource(everything, manager.subresource), FieldSet()
         if manager in largest:
             owner.assigned = 0 if manager.subresource else _unowned_assigned(resource, owned.fields)
             known = FieldSet(assigned_paths(resource, owner)) | (
@@ -438,12 +438,12 @@ def exclude_added(resource: Resource[Any], ownership: bytes, before: Object, aft
         if added is None:
             forms = (ownable_fields(resource, obj) for obj in (before, after))
             added = compare(type_of_resource(resource), *forms).added
-        if paths := part_of(added, owner.subresource):
+        if paths := fields_of_subresource(added, owner.subresource):
             owner.excluded = (from_json(owner.excluded or b"{}") | paths).to_json().encode()
     return stored.SerializeToString()
 
 
-def decode(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[FieldManager, OwnedFields]:
+def decode_managed_fields(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[FieldManager, OwnedFields]:
     """Return the owners. Entries in API versions that the kind does not have are omitted. Raises ValueError."""
     result = dict[FieldManager, OwnedFields]()
     for entry in entries:
@@ -462,7 +462,7 @@ def decode(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> di
     return result
 
 
-def encode(owners: Ownership, resource: Resource[Any]) -> list[ManagedFieldsEntry]:
+def encode_managed_fields(owners: Ownership, resource: Resource[Any]) -> list[ManagedFieldsEntry]:
     """Return the entries in Kubernetes' order: Apply before Update, then by time and name. `resource`: the version of the
     field names."""
     entries = list[ManagedFieldsEntry]()
@@ -494,7 +494,7 @@ def show_owners(resource: Resource[Any], obj: Any) -> None:
         metadata.ClearField("ownership")
         entries = [_build_entry(resource, owner, fields) for owner, fields in _written_fields(resource, obj, owners)]
     else:
-        entries = encode(owners_of(resource, obj), resource)
+        entries = encode_managed_fields(owners_of(resource, obj), resource)
         metadata.ClearField("ownership")
     del metadata.managedFields[:]
     metadata.managedFields.extend(entries)

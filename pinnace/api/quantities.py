@@ -30,7 +30,7 @@ class _Shape(Enum):
     MAP = "map"
 
 
-class _Holder(NamedTuple):
+class _QuantityField(NamedTuple):
     """A field that contains quantities at any depth."""
 
     name: str
@@ -64,7 +64,7 @@ def _rewrite_canonically(quantity: Quantity) -> None:
         quantity.string = better
 
 
-def _step(holder: _Holder, visit: _Step) -> _Step:
+def _step(holder: _QuantityField, visit: _Step) -> _Step:
     """Return a step that applies `visit` to each value of the field."""
     name = holder.name
 
@@ -84,15 +84,15 @@ def _step(holder: _Holder, visit: _Step) -> _Step:
     return {_Shape.SINGULAR: singular, _Shape.REPEATED: repeated, _Shape.MAP: mapped}[holder.shape]
 
 
-def _visit(holder: _Holder, message: Descriptor) -> _Step:
+def _visit(holder: _QuantityField, message: Descriptor) -> _Step:
     """Return the function that canonicalizes one value of the field."""
     if holder.of_quantities:
         return _rewrite_canonically
     small = len(message.fields) <= 4 and all(item.of_quantities for item in _holders_of(message))
-    return Known(message).visit if small or holder.name == "spec" else canonicalize
+    return CanonicalMessageCache(message).visit if small or holder.name == "spec" else canonicalize
 
 
-class Known:
+class CanonicalMessageCache:
     """A cache of canonical messages of one type by their bytes. Serializing a message is cheaper than traversing it."""
 
     def __init__(self, message: Descriptor) -> None:
@@ -147,7 +147,7 @@ def _keep_spellings(new: Any, old: Any) -> None:
                 _keep_spellings(now, was)
 
 
-def _match_values(holder: _Holder, after: Any, before: Any) -> Iterable[tuple[Any, Any]]:
+def _match_values(holder: _QuantityField, after: Any, before: Any) -> Iterable[tuple[Any, Any]]:
     """Return values at the same position: with the same key, name or index. A wrong pair is harmless, because only equal values
     are replaced."""
     if holder.shape is _Shape.MAP:
@@ -169,7 +169,7 @@ def _same_value(one: str, other: str) -> bool:
 
 
 @cache  # one entry per message type
-def _holders_of(message: Descriptor) -> tuple[_Holder, ...]:
+def _holders_of(message: Descriptor) -> tuple[_QuantityField, ...]:
     return tuple(_holder_of(field) for field in message.fields if _holds_quantities(field, frozenset((message.full_name,))))
 
 
@@ -187,12 +187,12 @@ def _value_type(field: FieldDescriptor) -> Descriptor:
     return message
 
 
-def _holder_of(field: FieldDescriptor) -> _Holder:
+def _holder_of(field: FieldDescriptor) -> _QuantityField:
     value = map_value(field)
     shape = _Shape.MAP if value is not None else _Shape.REPEATED if field.is_repeated else _Shape.SINGULAR
     message = _value_type(field)
     named = shape is _Shape.REPEATED and "name" in message.fields_by_name
-    return _Holder(field.name, shape, message.full_name == Quantity.DESCRIPTOR.full_name, named)
+    return _QuantityField(field.name, shape, message.full_name == Quantity.DESCRIPTOR.full_name, named)
 
 
 def _holds_quantities(field: FieldDescriptor, above: frozenset[str]) -> bool:

@@ -42,7 +42,7 @@ class Malformed(ValueError):
         self._expected = expected
         self._path = path
 
-    def below(self, step: str) -> "Malformed":
+    def with_path_step(self, step: str) -> "Malformed":
         """Return this error with `step` prepended to the path."""
         between = "" if not self._path or self._path.startswith("[") else "."
         return Malformed(self._expected, f"{step}{between}{self._path}")
@@ -172,7 +172,7 @@ def _read_step(step: str, reader: Callable[[Any], Any], value: Any) -> Any:
     try:
         return reader(value)
     except Malformed as error:
-        raise error.below(step) from None
+        raise error.with_path_step(step) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class NodePluginScores:
 
 
 @dataclass(frozen=True, slots=True)
-class Objection:
+class PluginRejectionRecord:
     """The reasons for which a plugin rejects one node."""
 
     plugin: str
@@ -220,7 +220,7 @@ class Asked:
     """The result for the node that was specified in the request."""
 
     node: str
-    objections: Sequence[Objection]
+    objections: Sequence[PluginRejectionRecord]
     """If it is empty, the node is feasible and part of `ranking`."""
 
 
@@ -264,7 +264,7 @@ class Explanation:
     """The reason why no explanation is available. All other fields are empty in this case."""
 
 
-class Trouble(StrEnum):
+class PreemptionProblem(StrEnum):
     USAGE = "usage"
     REFUSED = "refused"
     TOO_SLOW = "too slow"
@@ -273,7 +273,7 @@ class Trouble(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Unexplained:
     error: str
-    kind: Trouble
+    kind: PreemptionProblem
     status: str = ""
     """The google.rpc.Status of a rejected call in base64."""
 
@@ -304,7 +304,7 @@ def no_profile(scheduler: str, elections: Iterable[Election]) -> str:
     return f'no running scheduler has a profile named "{scheduler}"; profiles: {format_list(profiles, MOST_PROFILES) or "none"}'
 
 
-class Place(StrEnum):
+class QueuePlace(StrEnum):
     """The part of the scheduling queue that contains a pod."""
 
     ACTIVE = "active"
@@ -315,7 +315,7 @@ class Place(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounded(Generic[T]):
+class BoundedList(Generic[T]):
     """A list that is limited to its first items. `number` is the total number of items."""
 
     number: int
@@ -362,7 +362,7 @@ class QueueDump(Dump):
     """The number of pods by place. A newer version may define more places."""
     places: Mapping[str, Sequence[Queued]]
     """The first pods by place."""
-    permit: Bounded[InPermit]
+    permit: BoundedList[InPermit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,9 +385,9 @@ class Assumed:
 @dataclass(frozen=True, slots=True)
 class CacheDump(Dump):
     path = "/debug/cache"
-    nodes: Bounded[NodeRoom]
+    nodes: BoundedList[NodeRoom]
     pods: int
     """The number of pods on nodes, including assumed pods."""
-    assumed: Bounded[Assumed]
-    differences: Bounded[str]
+    assumed: BoundedList[Assumed]
+    differences: BoundedList[str]
     """Differences between the cache and the informers, and incorrect sums, one sentence each."""

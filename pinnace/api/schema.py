@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pinnace.api.apiextensions_v1_pb2 import JSONSchemaProps
-from pinnace.api.codec import SHOWN_WHEN_ZERO, Field, fields_of, of_field
+from pinnace.api.codec import SHOWN_WHEN_ZERO, Field, field_description, fields_of
 from pinnace.api.go_form import SHOWN_AS_NULL, SHOWN_WHEN_EMPTY
 from pinnace.api.merge import DEFAULTS
 from pinnace.api.meta_v1_pb2 import FieldsV1
@@ -233,9 +233,13 @@ def _empty_form(message: Descriptor) -> Mapping[str, Any]:
     for name, field in fields_of(message).items():
         descriptor = field.descriptor
         struct = descriptor.message_type if not descriptor.is_repeated else None
-        if struct is not None and (name in _STRUCTS or (name == "template" and of_field(descriptor).required)):
+        if struct is not None and (name in _STRUCTS or (name == "template" and field_description(descriptor).required)):
             result[name] = _empty_form(struct)
-        elif descriptor.is_repeated and of_field(descriptor).required and descriptor.full_name not in _OMITTED_WHEN_EMPTY:
+        elif (
+            descriptor.is_repeated
+            and field_description(descriptor).required
+            and descriptor.full_name not in _OMITTED_WHEN_EMPTY
+        ):
             result[name] = None
     for name in SHOWN_WHEN_ZERO.get(message.full_name, ()):
         result.setdefault(name, zero_primitive(fields_of(message)[name].descriptor))

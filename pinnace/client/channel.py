@@ -1,7 +1,7 @@
 """A channel to one API server, streams over it, and the interface of all callers.
 
 `Peer` is one server with its gRPC channel. `Stream` and `Duplex` are streams from one server; they are not resumed.
-`Caller` is the interface of Connection, and `Guarded` adds a leader's fence to each call.
+`Caller` is the interface of Connection, and `FencedCaller` adds a leader's fence to each call.
 """
 
 import asyncio
@@ -344,7 +344,7 @@ class Caller(Protocol):
     async def close(self) -> None: ...
 
 
-class Guarded:
+class FencedCaller:
     """A Caller that adds a leader's fence to each call of another Caller. Calls raise Fenced after the term has ended.
 
     A leader that was paused or starved of CPU may continue before it detects that another replica leads. Each attempt therefore

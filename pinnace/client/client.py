@@ -51,7 +51,7 @@ from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIOR
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.tokens_pb2 import CreateTokenRequest
 from pinnace.api.verbs_pb2 import ListRequest
-from pinnace.client.channel import Caller, Duplex, Guarded, PresentFence, Stream
+from pinnace.client.channel import Caller, Duplex, FencedCaller, PresentFence, Stream
 from pinnace.client.resource import BatchOutcomes, ResourceClient
 
 LIST_TIMEOUT = 10.0
@@ -253,4 +253,4 @@ class Client:
 
     def with_fence(self, fence: PresentFence) -> "Client":
         """Return a client whose calls include the leader's fence; see Guarded in channel.py."""
-        return Client(Guarded(self.connection, fence), at=self._at)
+        return Client(FencedCaller(self.connection, fence), at=self._at)

@@ -63,7 +63,7 @@ class OtherHistory(RestartRequired):
     """The component's state belongs to an earlier history: etcd was restored from a backup."""
 
 
-class Component(Protocol):
+class RestartableComponent(Protocol):
     @property
     def checks(self) -> Mapping[str, Check]:
         """The checks of /readyz. All instances must have the same names."""
@@ -74,7 +74,7 @@ class Component(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Component)
+C = TypeVar("C", bound=RestartableComponent)
 
 
 class RestartSupervisor(Generic[C]):

@@ -265,7 +265,7 @@ def _restore(
     made = folder.remove_failed_start() or made
     tool = _find_restore_tool(binary)
     state, moved = move_state(saved, folder.path, binary, made)
-    folder.claim(state)
+    folder.claim_folder(state)
     snapshot = folder.path / "etcd" / SNAPSHOT
     try:
         with folder.translate_os_errors():

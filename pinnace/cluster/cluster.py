@@ -92,7 +92,9 @@ class RemovalResult:
 class Cluster:
     """A cluster in a directory. Create one from a spec to start it, or `load` an existing one."""
 
-    def __init__(self, spec: ClusterSpec, hooks: ProcessHooks = PLAIN, launch: processes.Launch = processes.execute) -> None:
+    def __init__(
+        self, spec: ClusterSpec, hooks: ProcessHooks = PLAIN, launch: processes.ProcessLauncher = processes.execute_program
+    ) -> None:
         """`launch` starts the processes."""
         self.spec = spec
         self._fittings = hooks
@@ -118,7 +120,7 @@ class Cluster:
         cluster._state = state
         return cluster
 
-    def reloaded(self) -> "Cluster":
+    def reload(self) -> "Cluster":
         """This cluster with its current state. Raises NoCluster if it was removed, also if another one is in its directory."""
         cluster = Cluster.load(self.spec.data_dir)
         self._check_identity(cluster.state)
@@ -166,7 +168,7 @@ class Cluster:
         made = self.folder.create()
         try:
             with self.folder.locked():
-                self._claim(binary, made, progress)
+                self._claim_folder(binary, made, progress)
                 try:
                     with self.folder.translate_os_errors():
                         self._provide_certificates()
@@ -175,7 +177,7 @@ class Cluster:
                         await self._start_all(progress, with_etcd)
                 except BaseException as error:
                     failed = isinstance(error, StartFailed)
-                    await self._to_the_end(self._stop_and_remove(keep_logs=failed))
+                    await self._finish_despite_cancellation(self._stop_and_remove(keep_logs=failed))
                     if isinstance(error, StartFailed):
                         error.hint = error.hint or "check its log and try again; all other processes were stopped"
                     raise
@@ -196,8 +198,8 @@ class Cluster:
             ):  # `up` was killed
                 with self.folder.translate_os_errors():
                     self._provide_certificates()
-        await self.settle(progress)
-        names = self.ended()
+        await self.wait_until_stopped(progress)
+        names = self.stopped_processes()
         if names:
             await self.restart(names, progress, timeout=timeout)
         async with self.client() as client, self._waiting.deadline(max(1.0, timeout - (time.monotonic() - began))):
@@ -212,7 +214,7 @@ class Cluster:
                     )
         return names
 
-    async def settle(self, progress: StartProgress = SILENT_PROGRESS, names: Sequence[str] | None = None) -> None:
+    async def wait_until_stopped(self, progress: StartProgress = SILENT_PROGRESS, names: Sequence[str] | None = None) -> None:
         """Waits, up to a timeout, for processes that are stopping, all or the named ones."""
         known = [record.name for record in self.state.processes] if names is None else names
 
@@ -252,15 +254,15 @@ class Cluster:
         self.folder.remove_empty_directories(self.state.made)
         return removed
 
-    async def end(self) -> None:
+    async def take_down_at_exit(self) -> None:
         """`down` for cleanup: a cancellation does not stop it, but kills processes without grace."""
-        await self._to_the_end(self.down())
+        await self._finish_despite_cancellation(self.down())
 
-    async def stop_to_the_end(self) -> None:
+    async def stop_at_exit(self) -> None:
         """`stop`, with the same behavior."""
-        await self._to_the_end(self.stop())
+        await self._finish_despite_cancellation(self.stop())
 
-    async def _to_the_end(self, taking_down: Coroutine[Any, Any, object]) -> None:
+    async def _finish_despite_cancellation(self, taking_down: Coroutine[Any, Any, object]) -> None:
         """A cluster that no other program knows must be removed completely. After an interrupt during the cleanup, all
         processes are killed immediately.
         """
@@ -309,7 +311,7 @@ class Cluster:
         if process is None or not procfs.send_signal(process, number):
             raise ClusterError(f"{name} does not run")
 
-    def ended(self) -> list[str]:
+    def stopped_processes(self) -> list[str]:
         """The stopped processes, in starting order."""
         return [record.name for record in self.state.processes if not processes.find_running(record)]
 
@@ -378,7 +380,7 @@ class Cluster:
         if left:
             progress.done(f"{', '.join(left)} ready")
 
-    def can_succeed(self, name: str) -> bool:
+    def can_replace_by_successor(self, name: str) -> bool:
         """Whether `replace_by_successor` can replace the process. Raises KeyError."""
         record = self.state.find_process(name)
         return TAKE_OVER in record.plan.argv and processes.find_running(record) is not None
@@ -426,7 +428,7 @@ class Cluster:
             for name in names:
                 if processes.find_running(self.state.find_process(name)):
                     raise ClusterError(f"{name} runs already")
-                self._spawn(name)
+                self._spawn_process(name)
 
     def change_plan(self, plan: ProcessPlan) -> None:
         """Change the plan of this process for its next start. Raises KeyError, and ClusterError as `start_without_waiting`."""
@@ -494,7 +496,7 @@ class Cluster:
             return "processes that run know it: `pinnace stop`, and then `pinnace start`, which chooses another one"
         return None
 
-    def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: StartProgress) -> None:
+    def _claim_folder(self, binary: EtcdBinary, made: Sequence[Path], progress: StartProgress) -> None:
         """Lock the directory for this cluster. Raises AlreadyRunning if it belongs to another one."""
         if (cluster_state := self.folder.read()) is not None:
             raise _existing_data(self.folder.path, cluster_state)
@@ -519,7 +521,7 @@ class Cluster:
             progress.warn(warning)
         self.spec = inputs.with_absolute_paths(given, cwd)
         self._state = replace(initial_state(self.spec, plans, made, time.time()), digests=inputs.file_digests(given, cwd))
-        self.folder.claim(self._state, gathered.files)
+        self.folder.claim_folder(self._state, gathered.files)
 
     async def _start_all(self, progress: StartProgress, with_etcd: Hook | None) -> None:
         etcd, *others = STAGES
@@ -528,7 +530,7 @@ class Cluster:
             await with_etcd(self.state)
         for stage in others:
             await self._start_stage(stage, progress)
-        all_run = partial(self._all_run, [record.name for record in self.state.processes])
+        all_run = partial(self._require_all_running, [record.name for record in self.state.processes])
         async with self.client() as client:
             if self.spec.nodes:
                 await self._waiting.wait_until(
@@ -543,14 +545,16 @@ class Cluster:
     async def _start_stage(self, components: Sequence[str], progress: StartProgress) -> None:
         names = [record.name for record in self._processes_of_stage(components)]
         for name in names:
-            self._spawn(name)
+            self._spawn_process(name)
         await self._waiting.wait_until(
-            lambda: startup.check_readiness(self._processes_of_stage(components)), partial(self._all_run, names), progress
+            lambda: startup.check_readiness(self._processes_of_stage(components)),
+            partial(self._require_all_running, names),
+            progress,
         )
         if names:
             progress.done(f"{', '.join(names)} ready")
 
-    def _spawn(self, name: str) -> None:
+    def _spawn_process(self, name: str) -> None:
         self._check_data(self.state.find_process(name))
         if name in self._children:
             self._children[name].wait()  # it has exited and only needs to be reaped
@@ -575,7 +579,7 @@ class Cluster:
                 hint="restore it, or start over with `pinnace up --fresh`",
             )
 
-    def _all_run(self, names: Sequence[str]) -> None:
+    def _require_all_running(self, names: Sequence[str]) -> None:
         """Raises StartFailed."""
         for name in names:
             if not self.pid(name):

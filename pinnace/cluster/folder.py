@@ -187,7 +187,7 @@ class ClusterFolder:
             self._draft.write_text(states.encode_state(state))
             self._draft.replace(self._state)
 
-    def claim(self, state: ClusterState, files: Mapping[str, bytes] | None = None) -> None:
+    def claim_folder(self, state: ClusterState, files: Mapping[str, bytes] | None = None) -> None:
         """Create the directories of a cluster, and then write its first state. `files`: the files of `config`, by relative
         path. Raises FolderError without leaving files, also if the directory contains data without a state, which pinnace must
         not remove. If the process is killed before the state is written, the next call removes what it has created.
@@ -221,7 +221,7 @@ class ClusterFolder:
             raise
 
     def _remove_unfinished(self, folder: Path) -> None:
-        """Remove a directory of a `claim` that was killed before it wrote the state: it has nothing but its mark, or the
+        """Remove a directory of a `claim_folder` that was killed before it wrote the state: it has nothing but its mark, or the
         copies of `config`."""
         if folder.is_symlink():
             return

@@ -80,20 +80,24 @@ class ChildProcess(Protocol):
     def kill(self) -> None: ...
 
 
-class Launch(Protocol):
+class ProcessLauncher(Protocol):
     def __call__(self, argv: Sequence[str], output: IO[bytes], folder: Path, environment: Mapping[str, str]) -> ChildProcess:
         """Run `argv` in a new session and in this folder, without input. Raises OSError."""
         ...
 
 
-def execute(argv: Sequence[str], output: IO[bytes], folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def execute_program(
+    argv: Sequence[str], output: IO[bytes], folder: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     """Execute the program. The usual Launch."""
     return subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder, env=environment, start_new_session=True
     )
 
 
-def spawn_process(plan: ProcessPlan, log: Path, *, successor: bool = False, launch: Launch = execute) -> ChildProcess:
+def spawn_process(
+    plan: ProcessPlan, log: Path, *, successor: bool = False, launch: ProcessLauncher = execute_program
+) -> ChildProcess:
     """Start a process, with its output appended to `log`. Keep the handle, so that the process is reaped when it exits.
     `successor`: it takes the addresses over from the running process. Raises StartFailed if it cannot be started, or if another
     program uses its address.

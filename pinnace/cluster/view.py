@@ -136,7 +136,7 @@ async def count_ready_nodes(client: Client) -> int:
 
 
 def is_node_ready(node: Node) -> bool:
-    return conditions.is_true(node.status.conditions, "Ready")
+    return conditions.is_condition_true(node.status.conditions, "Ready")
 
 
 async def probe_readiness(plan: ProcessPlan, timeout: float = PROBE_TIMEOUT) -> str | None:

@@ -1,4 +1,4 @@
-"""Decide whether a pod fits a node. The scheduler, kubelet admission and the checkers all use this package.
+"""Decide whether a pod fits a node. The scheduler, kubelet.pod_admission and the checkers all use this package.
 
 If the scheduler and the kubelet apply different rules, the scheduler places a pod that the kubelet rejects, in an endless loop
 (nomad#13017). The rules therefore exist once, in two forms. tests/unit/fit/test_agreement.py proves the forms equal:

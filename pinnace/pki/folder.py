@@ -87,7 +87,7 @@ class PkiFolder:
                         )
                     )
                 )
-                if not certificate or not self._will_do(certificate, hosts, certificate_spec, now):
+                if not certificate or not self._is_certificate_sufficient(certificate, hosts, certificate_spec, now):
                     self._write(certificate_spec.name, authority.issue(certificate_spec.subject, now, hosts=hosts))
                     made.append(certificate_spec.name)
             return made
@@ -151,7 +151,9 @@ class PkiFolder:
             raise ValueError(f"{cert} is no certificate in PEM: {error}") from None
         return certificate if authority.signed(certificate) and Subject.of(certificate) == wanted.subject else None
 
-    def _will_do(self, found: x509.Certificate, hosts: Sequence[str], wanted: CertificateSpec, now: datetime) -> bool:
+    def _is_certificate_sufficient(
+        self, found: x509.Certificate, hosts: Sequence[str], wanted: CertificateSpec, now: datetime
+    ) -> bool:
         key = self._file_path(wanted.name, "key")
         return (
             key.exists()

@@ -48,7 +48,7 @@ NODES = Columns(
 
 def node_status(node: Node) -> str:
     """ "Ready", "NotReady" or "Unknown", and ",SchedulingDisabled" for cordoned nodes."""
-    ready = conditions.find(node.status.conditions, "Ready")
+    ready = conditions.find_condition(node.status.conditions, "Ready")
     word = "Unknown" if ready is None else "Ready" if ready.status == "True" else "NotReady"
     return f"{word},SchedulingDisabled" if node.spec.unschedulable else word
 
@@ -238,7 +238,7 @@ SERVICE_ACCOUNTS = Columns(headers=("NAME", "AGE"), wide=(), row=service_account
 
 def api_service_row(api_service: APIService, now: float) -> tuple[str, ...]:
     metadata, target = api_service.metadata, api_service.spec.service
-    available = conditions.find(api_service.status.conditions, "Available")
+    available = conditions.find_condition(api_service.status.conditions, "Available")
     status = available.status if available is not None else "Unknown"
     if available is not None and status != "True":
         status = f"{status} ({available.reason})"

@@ -75,12 +75,12 @@ def pod_status(pod: Pod) -> str:
     if pod.status.phase == "Failed" and pod.status.reason:
         return pod.status.reason  # Evicted, although its containers have exit code 0
     reason = pod.status.reason or pod.status.phase or "Unknown"
-    scheduled = conditions.find(pod.status.conditions, "PodScheduled")
+    scheduled = conditions.find_condition(pod.status.conditions, "PodScheduled")
     if scheduled and scheduled.reason == "SchedulingGated":
         reason = scheduled.reason
     if init := _init_reason(pod):
         reason = init
-        if not conditions.is_true(pod.status.conditions, "Initialized"):
+        if not conditions.is_condition_true(pod.status.conditions, "Initialized"):
             return reason
     return _container_reason(pod, reason)
 
@@ -96,7 +96,7 @@ def _container_reason(pod: Pod, otherwise: str) -> str:
         elif container.ready and state.HasField("running"):
             running = True
     if reason == "Completed" and running:
-        return "Running" if conditions.is_true(pod.status.conditions, "Ready") else "NotReady"
+        return "Running" if conditions.is_condition_true(pod.status.conditions, "Ready") else "NotReady"
     return reason
 
 
@@ -119,12 +119,12 @@ def _init_reason(pod: Pod) -> str:
 def _count_readiness_gates(pod: Pod) -> str:
     """Number of true values, such as "1/2"."""
     gates = pod.spec.readinessGates
-    passed = sum(conditions.is_true(pod.status.conditions, gate.conditionType) for gate in gates)
+    passed = sum(conditions.is_condition_true(pod.status.conditions, gate.conditionType) for gate in gates)
     return f"{passed}/{len(gates)}" if gates else NONE
 
 
 def _is_initializing(pod: Pod) -> bool:
-    return bool(_init_reason(pod)) and not conditions.is_true(pod.status.conditions, "Initialized")
+    return bool(_init_reason(pod)) and not conditions.is_condition_true(pod.status.conditions, "Initialized")
 
 
 def _termination_reason(terminated: ContainerStateTerminated) -> str:

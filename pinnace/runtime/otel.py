@@ -27,7 +27,7 @@ _call: ContextVar[str] = ContextVar("traceparent", default="")
 
 
 class OtelTracer:
-    on = True
+    is_exporting = True
 
     def __init__(self, provider: TracerProvider, clock: Clock = SYSTEM_CLOCK) -> None:
         self._provider = provider

@@ -88,7 +88,7 @@ class LoopWatchdog:
         self._asked = self._answered = 0
         self._silent = 0.0
         self._patience = stall
-        """Seconds of silence after which `_act` is called."""
+        """Seconds of silence after which `_handle_stall` is called."""
         self._interrupting = False
         self._told = ""
         self._before: object = None
@@ -121,18 +121,18 @@ class LoopWatchdog:
                 self._silent, self._patience, self._told, self._interrupting = 0.0, self._stall, "", False
                 self._asked += 1
                 try:
-                    self._loop.call_soon_threadsafe(self._note_answer, self._asked)
+                    self._loop.call_soon_threadsafe(self._record_answer, self._asked)
                 except RuntimeError:  # the loop is closed
                     return
                 continue
             self._silent += elapsed
             if self._silent >= self._patience:
-                self._act()
+                self._handle_stall()
 
-    def _note_answer(self, number: int) -> None:
+    def _record_answer(self, number: int) -> None:
         self._answered = number
 
-    def _act(self) -> None:
+    def _handle_stall(self) -> None:
         frame = sys._current_frames().get(self._main or 0)
         culprit = self._blame(frame)
         told = f": {culprit.name if culprit is not None else 'no plugin'}{format_location(frame)}"

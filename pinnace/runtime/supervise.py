@@ -60,7 +60,7 @@ async def supervise(
                 if clock.monotonic() - started >= healthy_after:
                     backoff.reset()
                 delay = max(backoff.next_delay(), asked(error))
-                account.failed(describe_error(error), delay)
+                account.record_failure(describe_error(error), delay)
                 await clock.sleep(delay)
             else:
                 await asyncio.sleep(0)
@@ -104,12 +104,12 @@ class _FailureLog:
         self._told: dict[str, tuple[float, int]] = {}  # the time of the log line, and the number of failures since
         self._recovery: asyncio.Task[None] | None = None
 
-    def failed(self, what: str, delay: float) -> None:
+    def record_failure(self, what: str, delay: float) -> None:
         self._last = self._clock.monotonic()
         self._first = self._first if self._failures else self._last
         self._failures += 1
         if self._recovery is None:
-            self._recovery = asyncio.create_task(self._recover())
+            self._recovery = asyncio.create_task(self._log_recovery())
         told, times = self._told.pop(what, (None, 0))
         if told is not None and self._last - told < LOG_INTERVAL:
             self._told[what] = told, times + 1
@@ -122,7 +122,7 @@ class _FailureLog:
         if len(self._told) > KINDS:
             del self._told[next(iter(self._told))]
 
-    async def _recover(self) -> None:
+    async def _log_recovery(self) -> None:
         while (remaining := self._last + LOG_INTERVAL - self._clock.monotonic()) > 0.0:
             await self._clock.sleep(remaining)
         if self._failures > 1:  # a single failure has been logged completely

@@ -39,7 +39,7 @@ class Tracer(Protocol):
     """Creates and exports spans. Times are seconds of the monotonic clock."""
 
     @property
-    def on(self) -> bool:
+    def is_exporting(self) -> bool:
         """Whether spans are exported."""
         ...
 
@@ -68,7 +68,7 @@ class Tracer(Protocol):
 class NoTracer:
     """A tracer without spans."""
 
-    on = False
+    is_exporting = False
     traceparent = ""
 
     def call(self, name: str, traceparent: str) -> AbstractContextManager[object]:

@@ -33,7 +33,17 @@ import yaml
 from pinnace.runtime.configuration import ConfigurationError, parse_fields, parse_list, parse_seconds, parse_text
 from pinnace.scheduler.config import Configuration, configuration_digest, read_configuration
 from pinnace.study.recording import METRICS, Metric
-from pinnace.study.trace import HOUR, Generated, Trace, TraceError, generate, inflate, read_csv, read_openb, split
+from pinnace.study.trace import (
+    HOUR,
+    Generated,
+    Trace,
+    TraceError,
+    generate,
+    inflate_demand,
+    read_csv,
+    read_openb,
+    split_past_tasks,
+)
 
 FORMATS = {"openb": read_openb, "csv": read_csv}
 DOWNLOAD_TIMEOUT = 60.0
@@ -58,11 +68,11 @@ class TracePlan:
             trace = generate(self.name, self.generated)
         else:
             trace = FORMATS[self.format](self.name, Path(self.nodes), Path(self.tasks))
-        return split(trace, self.hold) if self.hold else trace
+        return split_past_tasks(trace, self.hold) if self.hold else trace
 
     def trace_of(self, trace: Trace, seed: int) -> Trace:
         """Return the loaded trace as it is played with a seed."""
-        return inflate(trace, self.inflate, seed) if self.inflate else trace
+        return inflate_demand(trace, self.inflate, seed) if self.inflate else trace
 
 
 @dataclass(frozen=True, slots=True)

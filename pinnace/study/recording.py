@@ -91,7 +91,7 @@ class ClusterView:
         """The number of evictions so far."""
         return self._recorder.evictions
 
-    def fragments(self) -> FloatArray:
+    def fragmentation_by_node(self) -> FloatArray:
         """Return the fragmentation of each node in thousandths of a GPU (pinnace.study.fragmentation)."""
         return self._recorder.fragmentation.amount(
             self.free("cpu"), self.devices, self._recorder.fragmentation.codes(self.nodes)
@@ -123,12 +123,12 @@ def imbalance(cluster: ClusterView) -> float:
 
 def fragmented_gpus(cluster: ClusterView) -> float:
     """The fragmented GPUs in percent of all GPUs. 0 without GPUs."""
-    return _share(float(cluster.fragments().sum()), float(cluster.gpu_capacity))
+    return _share(float(cluster.fragmentation_by_node().sum()), float(cluster.gpu_capacity))
 
 
 def fragmentation_of_free(cluster: ClusterView) -> float:
     """The fragmented GPUs in percent of the free GPUs."""
-    return _share(float(cluster.fragments().sum()), float(cluster.devices.sum()))
+    return _share(float(cluster.fragmentation_by_node().sum()), float(cluster.devices.sum()))
 
 
 def zone_share(cluster: ClusterView) -> float:
@@ -202,20 +202,20 @@ class Recorder:
         waited = self._waits[task.name] = cluster.now - task.arrival
         self._last_message.pop(task.name, None)
         devices = pod.metadata.annotations.get(INDEX_ANNOTATION, "")
-        self._add(cluster, task, "placed", pod.spec.nodeName, devices, attempts, f"{waited:.3f}", "")
+        self._add_decision(cluster, task, "placed", pod.spec.nodeName, devices, attempts, f"{waited:.3f}", "")
 
     def on_attempt_failed(self, cluster: Simulation, task: Task, message: str, attempts: int) -> None:
         repeated = self._last_message.get(task.name) == message
         self._last_message[task.name] = message
         waited = f"{cluster.now - task.arrival:.3f}"
-        self._add(cluster, task, "unschedulable", "", "", attempts, waited, "" if repeated else message)
+        self._add_decision(cluster, task, "unschedulable", "", "", attempts, waited, "" if repeated else message)
 
     def on_end(self, cluster: Simulation, task: Task) -> None:
-        self._leave(cluster, task, "ended")
+        self._record_task_end(cluster, task, "ended")
 
     def on_eviction(self, cluster: Simulation, task: Task) -> None:
         self.evictions += 1
-        self._leave(cluster, task, "evicted")
+        self._record_task_end(cluster, task, "evicted")
 
     def finish(self, cluster: Simulation) -> dict[str, float]:
         """Take the last sample of an inflated trace. Return the figures of the run: the metrics, and those of the whole run."""
@@ -233,13 +233,13 @@ class Recorder:
             "99% wait": float(np.quantile(waits, 0.99)),
         }
 
-    def _leave(self, cluster: Simulation, task: Task, result: str) -> None:
+    def _record_task_end(self, cluster: Simulation, task: Task, result: str) -> None:
         demand = self._trace.demand_of(task)
         self.demand -= demand
         self.allocated -= demand
-        self._add(cluster, task, result, "", "", 0, "", "")
+        self._add_decision(cluster, task, result, "", "", 0, "", "")
 
-    def _add(self, cluster: Simulation, task: Task, *values: str | int) -> None:
+    def _add_decision(self, cluster: Simulation, task: Task, *values: str | int) -> None:
         self.decisions.append((f"{cluster.now:.3f}", task.name, *values))
 
     def _sample(self, cluster: Simulation, at: float) -> None:

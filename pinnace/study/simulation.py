@@ -26,7 +26,7 @@ from typing import Any, Protocol, cast
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import Fence
-from pinnace.api.records import Place
+from pinnace.api.records import QueuePlace
 from pinnace.api.resources import NODES, PODS, Resource, T
 from pinnace.api.scalars import to_time
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
@@ -249,7 +249,7 @@ class Simulation:
 
     def _has_backoff(self) -> bool:
         """Return True if a pod in backoff may fit after the last event. After SETTLING seconds, the run ends in any case."""
-        return self.now <= self._last_event + SETTLING and bool(self.queue.count_by_place()[Place.BACKOFF.value])
+        return self.now <= self._last_event + SETTLING and bool(self.queue.count_by_place()[QueuePlace.BACKOFF.value])
 
     def _schedule_event(self, at: float, kind: int, task: Task) -> None:
         heapq.heappush(self._events, (at, kind, next(self._sequence), task))

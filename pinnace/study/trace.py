@@ -15,9 +15,9 @@ The CSV format has a header line. Columns other than `name` may be absent or emp
 requires `gpu` 1. `gpu_models` lists the acceptable models, separated by "|". `arrival` and `duration` are in seconds; without a
 duration the task does not end. Tasks with the same `group` count as replicas of one service.
 
-`inflate` makes tasks for a demand of N percent of the cluster's capacity: all tasks in random order, then tasks that are drawn
-with replacement; or fewer tasks, if the trace has more. Its tasks arrive one after the other and do not end. The nodes are in
-random order, too, because a policy may prefer the first of equal nodes.
+`inflate_demand` makes tasks for a demand of N percent of the cluster's capacity: all tasks in random order, then tasks that are
+drawn with replacement; or fewer tasks, if the trace has more. Its tasks arrive one after the other and do not end. The nodes
+are in random order, too, because a policy may prefer the first of equal nodes.
 Source: Q. Weng et al., Beware of Fragmentation (USENIX ATC 2023), section 6.
 """
 
@@ -154,7 +154,7 @@ class Trace:
         return task.shape.gpu_milli if self.resource == GPU_MILLI else task.shape.cpu
 
 
-def inflate(trace: Trace, percent: float, seed: int) -> Trace:
+def inflate_demand(trace: Trace, percent: float, seed: int) -> Trace:
     """Return the trace with a demand of `percent` of the capacity. See the docstring of the module."""
     rng, limit = random.Random(seed), trace.capacity * percent / 100
     tasks = sorted(trace.tasks, key=lambda task: task.name)
@@ -177,7 +177,7 @@ def inflate(trace: Trace, percent: float, seed: int) -> Trace:
     return replace(trace, machines=machines, tasks=arriving, past=trace.past or base)
 
 
-def split(trace: Trace, fraction: float) -> Trace:
+def split_past_tasks(trace: Trace, fraction: float) -> Trace:
     """Move the first `fraction` of the tasks, in the order of arrival, into the past. The others arrive from time 0 on."""
     number = int(len(trace.tasks) * fraction)
     past, rest = trace.tasks[:number], trace.tasks[number:]
@@ -265,32 +265,32 @@ def _openb_machine(row: Row) -> Machine:
 
 
 def _openb_task(row: Row) -> Task:
-    created = _seconds(row.get("creation_time"), 0.0)
-    started = max(created, _seconds(row.get("scheduled_time"), created))
-    duration = _seconds(row.get("deletion_time"), math.inf) - started
+    created = _parse_seconds(row.get("creation_time"), 0.0)
+    started = max(created, _parse_seconds(row.get("scheduled_time"), created))
+    duration = _parse_seconds(row.get("deletion_time"), math.inf) - started
     models = row.get("gpu_spec") or ""
-    shape = _shape(row["cpu_milli"], row["memory_mib"], row["num_gpu"], row["gpu_milli"], models)
+    shape = _parse_shape(row["cpu_milli"], row["memory_mib"], row["num_gpu"], row["gpu_milli"], models)
     return Task(row["name"], shape, created, max(duration, 0.0))
 
 
 def _csv_machine(row: Row) -> Machine:
     cpu, memory, gpus = (int(row.get(key) or 0) for key in ("cpu_milli", "memory_mib", "gpu"))
-    return Machine(_name(row), cpu, memory, gpus, row.get("gpu_model") or "", row.get("zone") or "")
+    return Machine(_parse_name(row), cpu, memory, gpus, row.get("gpu_model") or "", row.get("zone") or "")
 
 
 def _csv_task(row: Row) -> Task:
-    shape = _shape(*(row.get(key) or "" for key in ("cpu_milli", "memory_mib", "gpu", "gpu_milli", "gpu_models")))
-    arrival, duration = _seconds(row.get("arrival"), 0.0), _seconds(row.get("duration"), math.inf)
-    return Task(_name(row), shape, arrival, duration, int(row.get("priority") or 0), row.get("group") or "")
+    shape = _parse_shape(*(row.get(key) or "" for key in ("cpu_milli", "memory_mib", "gpu", "gpu_milli", "gpu_models")))
+    arrival, duration = _parse_seconds(row.get("arrival"), 0.0), _parse_seconds(row.get("duration"), math.inf)
+    return Task(_parse_name(row), shape, arrival, duration, int(row.get("priority") or 0), row.get("group") or "")
 
 
-def _name(row: Row) -> str:
+def _parse_name(row: Row) -> str:
     if not row["name"]:
         raise ValueError("the name is empty")
     return row["name"]
 
 
-def _shape(cpu: str, memory: str, gpus: str, milli: str, models: str) -> Shape:
+def _parse_shape(cpu: str, memory: str, gpus: str, milli: str, models: str) -> Shape:
     number, share = int(gpus or 0), int(milli or WHOLE)
     if number and not 0 < share <= WHOLE:
         raise ValueError(f"gpu_milli must be from 1 to {WHOLE}, got {share}")
@@ -303,7 +303,7 @@ def _shape(cpu: str, memory: str, gpus: str, milli: str, models: str) -> Shape:
     return Shape(*amounts, number, share, listed) if number else Shape(*amounts)
 
 
-def _seconds(text: str | None, default: float) -> float:
+def _parse_seconds(text: str | None, default: float) -> float:
     value = float(text) if text else default
     if math.isnan(value) or value < 0:
         raise ValueError(f"expected seconds, got {text}")

@@ -118,11 +118,11 @@ class TimelineSnapshot:
             elif kind == "c":
                 self._apply_candidate(item)
             elif kind == "m":
-                self._note_event(("mark", item[3]), item[1], f"{item[4]}: {item[6]}")
+                self._add_event(("mark", item[3]), item[1], f"{item[4]}: {item[6]}")
             elif kind == "s":
                 self.lanes.add(item[3])
                 if self.processes.get(item[3], "up") != item[4]:
-                    self._note_event(("process", item[3], item[1]), item[1], f"{item[3]} is {item[4]}")
+                    self._add_event(("process", item[3], item[1]), item[1], f"{item[3]} is {item[4]}")
                 self.processes[item[3]] = item[4]
             elif kind == "q":
                 self.queue = item
@@ -168,12 +168,12 @@ class TimelineSnapshot:
             if outage is not None
             else ""
         )
-        self._note_event(("begun", election, token), began, f'{holder} was elected in "{election}" with token {token}{times}')
+        self._add_event(("begun", election, token), began, f'{holder} was elected in "{election}" with token {token}{times}')
         if ended is not None:
             why = f": {reason}" if reason else ""
-            self._note_event(("ended", election, token), ended, f"the term {token} of {holder} ended{why}")
+            self._add_event(("ended", election, token), ended, f"the term {token} of {holder} ended{why}")
 
-    def _note_event(self, subject: Hashable, at: float, text: str) -> None:
+    def _add_event(self, subject: Hashable, at: float, text: str) -> None:
         """Add an event. It replaces an earlier event about the same subject."""
         self._events[subject] = at, text
         if len(self._events) > MAX_EVENTS:

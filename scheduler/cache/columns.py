@@ -309,11 +309,11 @@ class UsedVolumes:
 
     def add(self, node: str, volumes: PodVolumes) -> None:
         for disk in volumes.disks:
-            _count(self._users.setdefault(disk, {}), node, 1)
+            _add_count(self._users.setdefault(disk, {}), node, 1)
         for claim in volumes.claims:
-            _count(self._users.setdefault(claim, {}), node, 1)
+            _add_count(self._users.setdefault(claim, {}), node, 1)
             claims = self._claims.setdefault(node, {})
-            _count(claims, claim, 1)
+            _add_count(claims, claim, 1)
             if claims[claim] == 1:
                 self._journal.append_entry(node)
 
@@ -321,19 +321,19 @@ class UsedVolumes:
         """Undo an `add`."""
         uses: tuple[str | Disk, ...] = (*volumes.disks, *volumes.claims)
         for use in uses:
-            _count(self._users[use], node, -1)
+            _add_count(self._users[use], node, -1)
             if not self._users[use]:
                 del self._users[use]
         for claim in volumes.claims:
             claims = self._claims[node]
-            _count(claims, claim, -1)
+            _add_count(claims, claim, -1)
             if claim not in claims:
                 self._journal.append_entry(node)
             if not claims:
                 del self._claims[node]
 
 
-def _count(counts: dict[str, int], key: str, more: int) -> None:
+def _add_count(counts: dict[str, int], key: str, more: int) -> None:
     left = counts.get(key, 0) + more
     if left:
         counts[key] = left

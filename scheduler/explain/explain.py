@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.records import Asked, Explanation, NodePluginScores, Objection, Refusal, Remedy, format_list
+from pinnace.api.records import Asked, Explanation, NodePluginScores, PluginRejectionRecord, Refusal, Remedy, format_list
 from pinnace.fit.requests import PODS
 from pinnace.fit.table import BoolArray, IntArray
 from pinnace.scheduler.cache.cache import Cache
@@ -290,7 +290,7 @@ def _run_survey(framework: Framework, state: CycleState, case: AdvisorInput, cac
     The resources of nominated pods count on all nodes. Their other conflicts (ports, affinity, ...) are checked on
     feasible nodes.
     """
-    costly = framework.too_costly(case.pod, cache.nodes)
+    costly = framework.reject_too_costly(case.pod, cache.nodes)
     if costly is not None and costly.pre_filter is not None:
         return refused_everywhere(case.nodes, *costly.pre_filter)
     survey = survey_nodes(framework, state, case.pod, case.nodes)
@@ -350,7 +350,10 @@ def _add_node_details(case: AdvisorInput, surveyed: Survey, node: str) -> Asked:
             reasons.setdefault(plugin, []).append(reason)
     return Asked(
         node,
-        [Objection(plugin, advisor_of(plugin).describe_node_problems(case, row, said)) for plugin, said in reasons.items()],
+        [
+            PluginRejectionRecord(plugin, advisor_of(plugin).describe_node_problems(case, row, said))
+            for plugin, said in reasons.items()
+        ],
     )
 
 

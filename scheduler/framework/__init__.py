@@ -56,7 +56,7 @@ from pinnace.scheduler.framework.results import (
     Nominated,
     Status,
     Wait,
-    whole,
+    floor_scores,
 )
 
 __all__ = [
@@ -102,5 +102,5 @@ __all__ = [
     "Status",
     "Wait",
     "WaitingPod",
-    "whole",
+    "floor_scores",
 ]

@@ -62,7 +62,7 @@ def choose_best_victims(candidates: Iterable[Victims]) -> Victims:
     return min(candidates, key=lambda candidate: candidate.rank)
 
 
-def whole(scores: FloatArray) -> FloatArray:
+def floor_scores(scores: FloatArray) -> FloatArray:
     """Round scores down. kube-scheduler uses integer division, so nodes with nearly equal scores tie."""
     result: FloatArray = np.floor(scores + _ROUNDING)
     return result
@@ -87,7 +87,7 @@ class PluginError(Exception):
 
         A leader resigns if all its attempts end this way (scheduler/scheduler.py).
         """
-        return isinstance(self.problem, Overdue) or not isinstance(self.problem, Exception)
+        return isinstance(self.problem, PluginTimeout) or not isinstance(self.problem, Exception)
 
     @property
     def took_long(self) -> bool:
@@ -95,7 +95,7 @@ class PluginError(Exception):
         return isinstance(self.problem, Stalled)
 
 
-class Overdue(TimeoutError):
+class PluginTimeout(TimeoutError):
     """A coroutine of a plugin exceeded its timeout."""
 
 
@@ -281,7 +281,7 @@ class Diagnosis:
         for plugin, result in self.refusals:
             if not result.passed[row]:
                 with _errors_of(plugin):
-                    found.append((plugin, _only_row(row, result.explain())))
+                    found.append((plugin, _result_for_row(row, result.explain())))
         return found
 
     def first_reasons(self, row: int) -> tuple[str, ...]:
@@ -334,7 +334,7 @@ def _errors_of(plugin: str) -> Iterator[None]:
         raise plugin_failure(plugin, "Filter", error) from error
 
 
-def _only_row(row: int, verdicts: NodeReasons) -> FilterResult:
+def _result_for_row(row: int, verdicts: NodeReasons) -> FilterResult:
     """Return the result for one node. All other nodes pass."""
     codes = np.zeros(len(verdicts.codes), np.int64)
     codes[row] = 1

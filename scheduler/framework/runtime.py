@@ -78,12 +78,12 @@ from pinnace.scheduler.framework.results import (
     Diagnosis,
     FilterResult,
     Nominated,
-    Overdue,
     PluginError,
     PluginRejection,
+    PluginTimeout,
     Proposed,
     Wait,
-    whole,
+    floor_scores,
 )
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class Scorer:
             point = "NormalizeScore"
             scores = call_plugin(plugin, point, self.normalize.normalize, state, scores, feasible)
         if not self.checked:
-            return whole(scores)
+            return floor_scores(scores)
         scores = call_plugin(plugin, point, check_scores, scores, feasible)
         scores, clipped = call_plugin(plugin, point, check_range, scores, feasible)
         if clipped:
@@ -261,17 +261,19 @@ class Framework:
     def awaited_plugins(self, pod: PodInfo, diagnosis: Diagnosis) -> frozenset[str]:
         """Return the plugins whose results must change before another attempt can succeed.
 
-        For a pod that may not preempt, these are the first plugins that refuse each node. Otherwise `_plugins_that_remain`
-        returns them.
+        For a pod that may not preempt, these are the first plugins that refuse each node. Otherwise
+        `_plugins_not_helped_by_preemption` returns them.
         """
         may_preempt = bool(self._preempting_plugins) and pod.raw.spec.preemptionPolicy != "Never"
         result = diagnosis.awaited.get(may_preempt)
         if result is None:
             of_one = not may_preempt or diagnosis.pre_filter is not None
-            result = diagnosis.awaited[may_preempt] = diagnosis.plugins if of_one else self._plugins_that_remain(diagnosis)
+            result = diagnosis.awaited[may_preempt] = (
+                diagnosis.plugins if of_one else self._plugins_not_helped_by_preemption(diagnosis)
+            )
         return result
 
-    def _plugins_that_remain(self, diagnosis: Diagnosis) -> frozenset[str]:
+    def _plugins_not_helped_by_preemption(self, diagnosis: Diagnosis) -> frozenset[str]:
         """Return the plugins that preemption does not overcome.
 
         For a node that stays refused without its pods, this is the first plugin that refuses it. For other nodes, these are all
@@ -285,12 +287,12 @@ class Framework:
                 awaited.add(plugin)
                 left &= ~lasting
         for plugin, result in diagnosis.refusals:
-            refused = ~result.passed if self._needs_pods(plugin) else ~result.passed & left
+            refused = ~result.passed if self._may_refuse_without_pods(plugin) else ~result.passed & left
             if refused.any() or (result.needs_pods and left.any()):
                 awaited.add(plugin)
         return frozenset(awaited)
 
-    def _needs_pods(self, plugin: str) -> bool:
+    def _may_refuse_without_pods(self, plugin: str) -> bool:
         """Return True if the plugin may refuse a node after pods are removed, so that additional pods may help."""
         hint = self._hints.get(plugin)
         return hint is None or Change.POD_PLACED in self._changes_of_hint(hint)
@@ -302,7 +304,7 @@ class Framework:
             return ~result.passed
         return result.unresolvable() if result.unresolvable is not None else None
 
-    def too_costly(self, pod: PodInfo, nodes: NodeTable) -> Diagnosis | None:
+    def reject_too_costly(self, pod: PodInfo, nodes: NodeTable) -> Diagnosis | None:
         """Return a diagnosis if the estimated cost of the decision exceeds the limit, else None. Raise PluginError."""
         if is_small(pod):
             return None
@@ -534,7 +536,7 @@ class BindingCycle:
     def timeout_error(self, seconds: float) -> PluginError:
         """Return the timeout error of the coroutine that was awaited last."""
         plugin, point = self.asked
-        return PluginError(plugin, point, Overdue(f"it did not return within {seconds:g} s"))
+        return PluginError(plugin, point, PluginTimeout(f"it did not return within {seconds:g} s"))
 
     def run_post_bind(self) -> None:
         for plugin in self.plugins.post_binds:

@@ -28,7 +28,7 @@ from pinnace.scheduler.framework import (
     NodeTable,
     PodInfo,
     Status,
-    whole,
+    floor_scores,
 )
 from pinnace.scheduler.framework.filtering import BUDGET
 
@@ -115,7 +115,7 @@ class TaintToleration:
 
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
         """Map 0 taints to 100 and the highest number to 0."""
-        return MAX_SCORE - whole(scores * (MAX_SCORE / max(float(scores[feasible].max()), 1.0)))
+        return MAX_SCORE - floor_scores(scores * (MAX_SCORE / max(float(scores[feasible].max()), 1.0)))
 
 
 class NodeName:

@@ -74,7 +74,7 @@ async def test_server_ends_the_terms_of_its_candidates_after_a_restore(serve: Se
     server = await serve(PATIENT)
     leader = await Speaker.open(server, "a")
     await leader.lead()
-    server.elections.restored()
+    server.elections.end_restored_campaigns()
     await leader.hear("lost")
     assert await storage.get(KEY) is None
 

@@ -9,8 +9,8 @@ import pytest
 from pinnace.api.elections_pb2 import Nomination, TransferElectionResponse
 from pinnace.api.resources import election_key, nomination_key
 from pinnace.apiserver.election.candidate_queue import NOMINEE_PRECEDENCE
-from pinnace.apiserver.election.history import HistoryWriter
 from pinnace.apiserver.election.service import TIMING, LeadershipTransfer
+from pinnace.apiserver.election.term_history import HistoryWriter
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services.sessions import Timing
 from pinnace.apiserver.storage.interface import Committed, Storage, Write

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
-from pinnace.apiserver.cacher import history as past
+from pinnace.apiserver.cacher import event_history as past
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.listing import ListQuery
 from pinnace.apiserver.cacher.store import RevisionExpired

@@ -115,7 +115,7 @@ async def lose_quorum(cluster: Cluster, client: Client, number: int, how: signal
         phases = {pod.status.phase for pod in known if pod.metadata.name.startswith("runs-")}
         assert phases == {"Running"}, "what is known is still told, to those who ask for it"
         await asyncio.sleep(max(0.0, until - time.monotonic()))
-        assert cluster.ended() == (members if how is signal.SIGKILL else []), "a process has ended"
+        assert cluster.stopped_processes() == (members if how is signal.SIGKILL else []), "a process has ended"
         if how is signal.SIGKILL:
             back = asyncio.ensure_future(cluster.restart(members))
         else:

@@ -30,7 +30,7 @@ async def test_second_control_plane_needs_a_prefix_of_its_own(etcd: EtcdServer, 
     refused = start("apiserver", "refused", "--etcd", etcd.endpoint, *second, insecure=False)
     assert refused.process.wait(DEADLINE) == 1
     said = refused.log()
-    assert refused.logged(ProcessFailed) == [ProcessFailed("OtherCluster", expected=True)]
+    assert refused.logged(ProcessFailed) == [ProcessFailed("ClusterMismatch", expected=True)]
     assert "--etcd-prefix" in said and "Traceback" not in said, "a hint, and no bug"
     await start("apiserver", "beside", "--etcd", etcd.endpoint, "--etcd-prefix", "/b", *second, insecure=False).ready()
     await start("apiserver", "again", "--etcd", etcd.endpoint, *first, insecure=False).ready()

@@ -121,4 +121,4 @@ async def test_upgrade_and_rollback_lose_nothing(tmp_path: Path, commit: str) ->
         for child, _ in earlier.values():
             child.kill()
             child.wait()
-        await cluster.end()
+        await cluster.take_down_at_exit()

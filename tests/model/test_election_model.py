@@ -7,7 +7,7 @@ import importlib
 
 import pytest
 
-from pinnace.apiserver.election.service import MAX_LEASE, TIMING, timing_of
+from pinnace.apiserver.election.service import MAX_LEASE, TIMING, election_timing
 from pinnace.client.election import OPEN_TIMEOUT, RESPONSE_TIMEOUT
 from tests.model.checker import check
 from tests.model.election import Election
@@ -64,7 +64,7 @@ def test_default_timing_satisfies_the_inequalities() -> None:
     """docs/design/election.md, "Timing", explains each inequality."""
     assert TIMING.interval < RESPONSE_TIMEOUT < TIMING.silence < TIMING.validity < TIMING.ttl
     assert TIMING.validity > RESPONSE_TIMEOUT + OPEN_TIMEOUT
-    assert 2 * TIMING.interval < TIMING.recent < TIMING.silence
+    assert 2 * TIMING.interval < TIMING.recent_seconds < TIMING.silence
 
 
 def test_canonical_state_is_its_own_canonical_state() -> None:
@@ -94,5 +94,5 @@ def test_code_of_each_action_exists(code: str) -> None:
 
 
 def test_maximum_lease_is_compatible_with_the_candidate_timeouts() -> None:
-    longest = timing_of(MAX_LEASE)
+    longest = election_timing(MAX_LEASE)
     assert 2 * longest.interval < RESPONSE_TIMEOUT < longest.silence < longest.validity

@@ -11,8 +11,8 @@ from pinnace.client.client import Client
 from pinnace.client.heartbeat import HEARTBEAT_METHOD, NodeSession
 from pinnace.kubelet import registration
 from pinnace.kubelet.fleet import Fleet
-from pinnace.kubelet.runtime.fake import FakeRuntime
 from pinnace.kubelet.runtime.interface import read_clocks
+from pinnace.kubelet.runtime.simulated_runtime import SimulatedRuntime
 from pinnace.kubelet.runtime.stages import Behaviour
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod
@@ -95,7 +95,7 @@ async def test_kubernetes_37528_kubelets_with_the_same_name_do_not_both_run_a_po
 
     Here: two fleets run the same node. Guard: the fleet whose session loses the node drops it and its containers."""
     async with serving(MemoryStorage()) as address:
-        runtimes = [FakeRuntime(Behaviour()) for _ in range(2)]
+        runtimes = [SimulatedRuntime(Behaviour()) for _ in range(2)]
         clients = [Client(connect(address)) for _ in range(2)]
         machine = registration.FleetMachine(MachineShape(CAPACITY))
         fleets = [Fleet("fleet", ["n"], machine, client, runtime) for client, runtime in zip(clients, runtimes, strict=True)]

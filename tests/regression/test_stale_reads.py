@@ -16,7 +16,7 @@ from pinnace.client.client import Client
 from pinnace.client.events import EventRecorder
 from pinnace.kubelet.node import VirtualNodes
 from pinnace.kubelet.pod_manager import PodManager, PodWatch
-from pinnace.kubelet.runtime.fake import FakeRuntime
+from pinnace.kubelet.runtime.simulated_runtime import SimulatedRuntime
 from pinnace.kubelet.runtime.stages import Behaviour
 from tests.builders import make_node
 from tests.contract.servers import Severable
@@ -67,7 +67,7 @@ async def test_kubernetes_59848_restarted_kubelet_does_not_use_a_stale_cache(mon
 
         restarted = Client(connect(bad, good))
         recorder = EventRecorder(restarted.events, "kubelet", "fleet")
-        fleet = PodManager(VirtualNodes(), restarted.pods, FakeRuntime(Behaviour()), recorder)
+        fleet = PodManager(VirtualNodes(), restarted.pods, SimulatedRuntime(Behaviour()), recorder)
         fleet.set_node(make_node("node-1").build())
         watch = PodWatch(restarted.pods, fleet)
         watch.watch_nodes(["node-1"])

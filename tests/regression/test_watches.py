@@ -13,7 +13,7 @@ from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.etcd import storage as etcd_storage_module
 from pinnace.apiserver.storage.etcd import storage as etcd_watch
 from pinnace.apiserver.storage.etcd.members import EtcdMember
-from pinnace.apiserver.storage.etcd.storage import watch
+from pinnace.apiserver.storage.etcd.storage import watch_member
 from pinnace.apiserver.storage.interface import ChangeBatch, Compacted, KeyPage, StorageUnavailable, Write
 from tests.contract.steps import done, put
 from tests.regression.fakewatch import Script, canceled, member, progress, puts, revisions
@@ -54,7 +54,7 @@ async def test_etcd_15271_watch_drops_repeated_events() -> None:
     Here: objects in the cache and in all informers would revert to old versions.
     Guard: the FragmentAssembler drops events that do not exceed the last returned revision."""
     script = Script(puts(7, 8, 9), puts(5, 6, 7), puts(8, 9, 10))
-    batches = await taken(watch(member(script), 7), until=10)
+    batches = await taken(watch_member(member(script), 7), until=10)
     assert revisions(batches) == [7, 8, 9, 10]
     assert [batch.revision for batch in batches] == sorted(batch.revision for batch in batches)
 
@@ -94,7 +94,7 @@ async def test_etcd_17529_watch_detects_a_gap_in_the_events() -> None:
     Here: the cache would miss those changes permanently and consider itself up to date.
     Guard: every revision changes some key, and the watch covers all keys, so consecutive revisions have no gap. The Assembler
     raises an error for a gap. The storage then restarts the watch, and etcd reports the compaction."""
-    batches = watch(member(Script(puts(13_001), puts(13_002), puts(174_748))), 13_001)
+    batches = watch_member(member(Script(puts(13_001), puts(13_002), puts(174_748))), 13_001)
     assert revisions([await anext(batches), await anext(batches)]) == [13_001, 13_002]
     with pytest.raises(StorageUnavailable, match=r"13003 to 174747"):
         await anext(batches)
@@ -103,7 +103,7 @@ async def test_etcd_17529_watch_detects_a_gap_in_the_events() -> None:
 async def test_etcd_17529_watch_detects_a_gap_during_replay() -> None:
     """As above, while the watch replays past revisions."""
     with pytest.raises(StorageUnavailable, match="7 to 8"):
-        await drained(watch(member(Script(puts(6), puts(9, 10))), 7))
+        await drained(watch_member(member(Script(puts(6), puts(9, 10))), 7))
 
 
 @pytest.mark.usefixtures("hasty")
@@ -114,19 +114,19 @@ async def test_etcd_17529_watch_detects_that_it_lags_behind_the_store() -> None:
     Guard: the response to a progress request contains the store's revision. A watch that does not reach it in time fails."""
     script = Script(puts(6), puts(7), probed=progress(9))
     with pytest.raises(StorageUnavailable, match="store is at revision 9"):
-        await drained(watch(member(script), 7))
+        await drained(watch_member(member(script), 7))
 
 
 @pytest.mark.usefixtures("hasty")
 async def test_etcd_17529_idle_watch_stays_open() -> None:
     """The watch has reached the store's revision. A progress response may also overtake events (etcd#15220)."""
     idle = Script(puts(7), probed=progress(7))
-    batches = watch(member(idle), 7)
+    batches = watch_member(member(idle), 7)
     async with asyncio.timeout(DEADLINE), aclosing(batches):
         for _ in range(20):
             assert (await anext(batches)).revision <= 7
     overtaken = Script(puts(7), progress(9), puts(8, 9), probed=progress(9))
-    batches = watch(member(overtaken), 7)
+    batches = watch_member(member(overtaken), 7)
     async with asyncio.timeout(DEADLINE), aclosing(batches):
         result = [await anext(batches) for _ in range(20)]
     assert revisions(result) == [7, 8, 9]
@@ -143,7 +143,7 @@ async def test_patroni_4_0_7_canceled_message_ends_the_watch(message: object, ra
     Here: the cache would receive no changes. Guard: `canceled` ends the watch, with Compacted if the message contains a
     compacted revision."""
     with pytest.raises(raised):
-        await drained(watch(member(Script(puts(7), message, probed=progress(7))), 7))
+        await drained(watch_member(member(Script(puts(7), message, probed=progress(7))), 7))
 
 
 class Members(EtcdStorage):
@@ -176,7 +176,7 @@ async def test_patroni_4_0_7_cache_switches_to_another_member_when_its_watch_sta
     monkeypatch.setattr(feed, "STALL_LIMIT", 0.05)
     world = World()
     storage = Members(world.storage)
-    monkeypatch.setattr(etcd_storage_module, "watch", storage.watch_member)
+    monkeypatch.setattr(etcd_storage_module, "watch_member", storage.watch_member)
     async with running(Cacher(storage)) as cacher:
         last = await world.put(pod("a"))
         assert await cacher.wait_until_fresh(DEADLINE) >= last
@@ -197,7 +197,7 @@ async def test_etcd_18089_19179_watch_does_not_miss_a_delete_at_the_compacted_re
     with pytest.raises(Compacted):
         await taken(etcd_storage.watch(gone), until=last)
     script = Script(puts(gone))
-    await taken(watch(member(script), gone), until=gone)
+    await taken(watch_member(member(script), gone), until=gone)
     assert script.created_from == gone - 1
 
 

@@ -23,7 +23,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import ELECTIONS_PREFIX, PODS
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
-from pinnace.apiserver.cacher.history import EventHistory
+from pinnace.apiserver.cacher.event_history import EventHistory
 from pinnace.apiserver.cacher.listing import Lister
 from pinnace.apiserver.cacher.reflector import Reflector
 from pinnace.apiserver.cacher.store import CacheEvent
@@ -111,7 +111,7 @@ def _without_fence(surgery: Surgery) -> None:
         return fencing.FencedTerm(fences.format_term(fence), Guard(PODS.prefix, 0), (NOBODY, wellknown.DEFAULT_SCHEDULER))
 
     surgery.replace(FenceVerifier, "verify", believed)
-    original = surgery.replace(binding, "bind", lambda *args: [_unguarded(item) for item in original(*args)])
+    original = surgery.replace(binding, "build_bind_mutations", lambda *args: [_unguarded(item) for item in original(*args)])
 
 
 def _unguarded(mutation: Any) -> Any:
@@ -127,7 +127,7 @@ def _bind_without_fence(surgery: Surgery) -> None:
 @bug("bind-by-the-cache", "I3")
 def _bind_by_the_cache(surgery: Surgery) -> None:
     """A bind's transaction does not compare the election's key with the token: the server's cache decides who leads."""
-    original = surgery.replace(binding, "bind", lambda *args: [_unguarded(item) for item in original(*args)])
+    original = surgery.replace(binding, "build_bind_mutations", lambda *args: [_unguarded(item) for item in original(*args)])
 
 
 @bug("bind-for-any-scheduler", "I3")
@@ -159,7 +159,7 @@ def _bind_twice(surgery: Surgery) -> None:
 
         return mutation._replace(step=step)
 
-    original = surgery.replace(binding, "bind", lambda *args: list(map(blind, original(*args))))
+    original = surgery.replace(binding, "build_bind_mutations", lambda *args: list(map(blind, original(*args))))
 
 
 @bug("candidate-without-clock-or-fence", "I3")
@@ -210,7 +210,7 @@ def _elected_over_a_leader(surgery: Surgery) -> None:
         with suppress(WriteConflict, StorageError):
             await self._key._committer.commit(Write(record.key, election.SerializeToString(), record.mod_revision))
 
-    surgery.replace(CampaignSession, "_consider_nomination", consider)
+    surgery.replace(CampaignSession, "_accept_nomination_if_due", consider)
 
 
 @bug("server-renews-by-itself", "L2", "L1")
@@ -267,7 +267,7 @@ def _resend_in_doubt(surgery: Surgery) -> None:
         self._at = 0
         return NOT_DONE
 
-    surgery.replace(TransactionPipeline, "_resolve", resolve)
+    surgery.replace(TransactionPipeline, "_resolve_outcome", resolve)
 
 
 @bug("door-left-open", "I7", "I5")
@@ -279,7 +279,7 @@ def _door_left_open(surgery: Surgery) -> None:
         self._at = state.mod_revision if state else 0
         return Committed(self._at) if state and state.value == marker.value else NOT_DONE
 
-    surgery.replace(TransactionPipeline, "_resolve", resolve)
+    surgery.replace(TransactionPipeline, "_resolve_outcome", resolve)
 
 
 @bug("unknown-is-done", "I5", "I7")
@@ -290,7 +290,7 @@ def _unknown_is_done(surgery: Surgery) -> None:
         self._at = 0
         return Committed(await self._storage.current_revision())
 
-    surgery.replace(TransactionPipeline, "_resolve", resolve)
+    surgery.replace(TransactionPipeline, "_resolve_outcome", resolve)
 
 
 @bug("unknown-is-refused", "I7", "I5")
@@ -301,7 +301,7 @@ def _unknown_is_refused(surgery: Surgery) -> None:
         self._at = 0
         raise StorageUnavailable("no answer")
 
-    surgery.replace(TransactionPipeline, "_resolve", resolve)
+    surgery.replace(TransactionPipeline, "_resolve_outcome", resolve)
 
 
 @bug("stale-update", "I7")
@@ -378,7 +378,7 @@ def _dispatch_twice(surgery: Surgery) -> None:
         if event.revision % 20 == 0:
             original(self, event)
 
-    original = surgery.replace(WatchDispatcher, "route", route)
+    original = surgery.replace(WatchDispatcher, "add_event", route)
 
 
 @bug("bookmark-too-early", "I9", "I8")
@@ -388,7 +388,7 @@ def _bookmark_too_early(surgery: Surgery) -> None:
     def bookmark(self: WatchDispatcher, revision: int) -> None:
         original(self, revision + 2)
 
-    original = surgery.replace(WatchDispatcher, "bookmark", bookmark)
+    original = surgery.replace(WatchDispatcher, "send_bookmarks", bookmark)
 
 
 @bug("compaction-in-silence", "I8")

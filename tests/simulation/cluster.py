@@ -15,7 +15,7 @@ from pinnace.history.records import ContainerRun
 from pinnace.kubelet.fleet import Fleet
 from pinnace.kubelet.registration import FleetMachine
 from pinnace.kubelet.run_log import BEAT, LoggedRuntime
-from pinnace.kubelet.runtime.fake import FakeRuntime
+from pinnace.kubelet.runtime.simulated_runtime import SimulatedRuntime
 from pinnace.kubelet.runtime.stages import Behaviour
 from pinnace.scheduler.config import Configuration
 from pinnace.scheduler.scheduler import Scheduler
@@ -115,7 +115,7 @@ class Cluster:
             def make() -> Fleet:
                 nonlocal life
                 life = f"{process.name}@{process.clock.monotonic():.3f}"
-                runtime = LoggedRuntime(FakeRuntime(Behaviour(start_seconds=0.05)), witness, process.clock)
+                runtime = LoggedRuntime(SimulatedRuntime(Behaviour(start_seconds=0.05)), witness, process.clock)
                 return Fleet(FLEET, names, machine, self.client(), runtime, clock=process.clock)
 
             async def beat() -> None:

@@ -242,7 +242,7 @@ async def test_empty_store_is_bootstrapped_again(server: tuple[Assembly, FlakySt
 async def test_calls_are_refused_until_the_bootstrap(server: tuple[Assembly, FlakyStorage]) -> None:
     """Otherwise the client would receive PermissionDenied and give up."""
     assembly, _ = server
-    assembly.cacher.install(1, ())
+    assembly.cacher.install_state(1, ())
     assert assembly.opening.readiness() is not None
     with pytest.raises(Rejected) as rejected:
         await namespaces(assembly, SCHEDULER)

@@ -16,7 +16,7 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.namespaces_pb2 import CreateNamespaceRequest
 from pinnace.api.resources import CLUSTER_KEY, NAMESPACES
 from pinnace.apiserver.assembly import Assembly, ServerSettings
-from pinnace.apiserver.startup import Claim, IdentityRecord, OtherCluster, authority_reader, reconcile_identity
+from pinnace.apiserver.startup import ClusterMismatch, IdentityClaim, IdentityRecord, authority_reader, reconcile_identity
 from pinnace.apiserver.storage.interface import PrefixedStorage, Storage
 from pinnace.pki.authority import Authority
 from tests.contract.steps import put
@@ -29,8 +29,8 @@ DEADLINE = 10.0
 OLD, NEW, FOREIGN = "0a" * 32, "0b" * 32, "0f" * 32
 
 
-def claim(*authorities: str, cluster: str = "") -> Claim:
-    return Claim(cluster, lambda: frozenset(authorities), "etcd at 127.0.0.1:2379")
+def claim(*authorities: str, cluster: str = "") -> IdentityClaim:
+    return IdentityClaim(cluster, lambda: frozenset(authorities), "etcd at 127.0.0.1:2379")
 
 
 def identity(*authorities: str, cluster: str = "one") -> IdentityRecord:
@@ -44,8 +44,8 @@ async def stored(storage: Storage) -> IdentityRecord:
 
 
 @asynccontextmanager
-async def serving(storage: Storage, claimed: Claim) -> AsyncIterator[Assembly]:
-    """An API server that is ready. Raises OtherCluster."""
+async def serving(storage: Storage, claimed: IdentityClaim) -> AsyncIterator[Assembly]:
+    """An API server that is ready. Raises ClusterMismatch."""
     assembly = Assembly(storage, ServerSettings(cluster=claimed))
     running = asyncio.ensure_future(assembly.run())
     ready = asyncio.ensure_future(assembly.opening.bootstrapped.wait())
@@ -95,11 +95,11 @@ class TestCompare:
         ids=["other CA", "without TLS", "with TLS beside one without", "other id"],
     )
     def test_other_cluster(self, found: IdentityRecord, own: IdentityRecord) -> None:
-        with pytest.raises(OtherCluster, match="contains the cluster one"):
+        with pytest.raises(ClusterMismatch, match="contains the cluster one"):
             reconcile_identity(found, own, "etcd")
 
     def test_refusal_contains_both_identities_and_a_solution(self) -> None:
-        with pytest.raises(OtherCluster) as refused:
+        with pytest.raises(ClusterMismatch) as refused:
             reconcile_identity(identity(OLD), identity(FOREIGN, cluster=""), "etcd at 127.0.0.1:2379")
         assert str(refused.value) == (
             "etcd at 127.0.0.1:2379 contains the cluster one (client CA SHA-256 0a0a0a0a0a0a0a0a...), but this API server "
@@ -119,7 +119,7 @@ async def test_server_of_another_cluster_writes_nothing() -> None:
     async with serving(storage, claim(OLD)):
         pass
     before = await storage.current_revision()
-    with pytest.raises(OtherCluster):
+    with pytest.raises(ClusterMismatch):
         async with serving(storage, claim(FOREIGN)):
             pass
     assert await storage.current_revision() == before
@@ -171,7 +171,7 @@ async def test_server_ends_when_the_backup_of_another_cluster_is_restored() -> N
     async with asyncio.timeout(DEADLINE):
         with pytest.raises(ExceptionGroup) as ended:
             await running
-    assert ended.value.subgroup(OtherCluster) is not None
+    assert ended.value.subgroup(ClusterMismatch) is not None
 
 
 async def test_two_control_planes_share_one_store_below_prefixes() -> None:

@@ -58,7 +58,7 @@ class Server:
         return self.assembly.opening.readiness() is None
 
     async def told_of(self, key: str) -> None:
-        await eventually(lambda: self.assembly.cacher.raw(key) is not None)
+        await eventually(lambda: self.assembly.cacher.raw_key(key) is not None)
 
     async def cut_off(self) -> None:
         self.storage.leave()

@@ -17,7 +17,7 @@ from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.kubelet.fleet import Fleet
 from pinnace.kubelet.registration import FleetMachine
-from pinnace.kubelet.runtime.fake import Behaviour, FakeRuntime
+from pinnace.kubelet.runtime.simulated_runtime import Behaviour, SimulatedRuntime
 from pinnace.runtime import tracing
 from pinnace.runtime.otel import OtelTracer, create_provider
 from pinnace.scheduler.config import Configuration
@@ -99,7 +99,7 @@ async def test_pod_from_create_to_running_is_one_trace(kept: Kept, tracer: Calla
     async with serving(tracer("apiserver")) as address, connected(address) as client, connected(address, FROM_HERE) as mine:
         scheduler = Scheduler(client, "scheduler-0", Configuration(), tracer=tracer("scheduler"))
         machine = FleetMachine(MachineShape(CAPACITY))
-        fleet = Fleet("edge", ["edge-0"], machine, client, FakeRuntime(Behaviour()), tracer=tracer("kubelet"))
+        fleet = Fleet("edge", ["edge-0"], machine, client, SimulatedRuntime(Behaviour()), tracer=tracer("kubelet"))
         async with running(scheduler, fleet):
             await client.pods.create(make_pod("other").req(cpu="1").new())
             created = await mine.pods.create(make_pod("a").req(cpu="1").new())

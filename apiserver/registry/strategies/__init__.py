@@ -50,7 +50,7 @@ from pinnace.api.resources import (
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
-from pinnace.apiserver.registry.strategies.admission import (
+from pinnace.apiserver.registry.strategies.admissionregistration import (
     MutatingAdmissionPolicyStrategy,
     PolicyBindingStrategy,
     ValidatingAdmissionPolicyStrategy,

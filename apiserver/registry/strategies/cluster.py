@@ -20,7 +20,7 @@ from pinnace.api.scalars import format_rfc3339
 from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import NAMESPACE_FINALIZER, RESERVED_ANNOTATION
-from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy, carry_over
+from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy, carry_over_fields
 from pinnace.apiserver.registry.validation.fields import (
     IMMUTABLE,
     NEGATIVE,
@@ -95,11 +95,11 @@ class NamespaceStrategy(StatusStrategy[Namespace]):
 
     def prepare_update(self, obj: Namespace, old: Namespace) -> None:
         super().prepare_update(obj, old)
-        carry_over(obj, old, "spec")
+        carry_over_fields(obj, old, "spec")
 
     def prepare_finalize(self, obj: Namespace, old: Namespace) -> None:
         self.set_defaults(obj)
-        carry_over(obj, old, "status")
+        carry_over_fields(obj, old, "status")
 
     def validate_finalize(self, obj: Namespace, old: Namespace) -> list[Violation]:
         return self.validate_update(obj, old)
@@ -114,7 +114,7 @@ class NamespaceStrategy(StatusStrategy[Namespace]):
             detail = f"may only be '{expected}' if `deletionTimestamp` is {'not ' if deleted else ''}empty"
             out.append(invalid("status.Phase", phase, detail))
 
-    def holds_others(self, obj: Namespace) -> bool:
+    def may_contain_objects(self, obj: Namespace) -> bool:
         return bool(obj.spec.finalizers)
 
     def prepare_delete(self, obj: Namespace, why: Disruption | None, now: float) -> None:
@@ -126,7 +126,7 @@ class NodeStrategy(StatusStrategy[Node]):
     def prepare_create(self, obj: Node) -> None:
         """Set defaults. The status is kept, because nodes register with their status."""
         _default_allocatable(obj)
-        _record_reserved(obj)
+        _annotate_reserved_resources(obj)
         _default_networks(obj)
 
     def prepare_update(self, obj: Node, old: Node) -> None:
@@ -169,7 +169,7 @@ def _default_allocatable(node: Node) -> None:
         status.allocatable.MergeFrom(status.capacity)
 
 
-def _record_reserved(node: Node) -> None:
+def _annotate_reserved_resources(node: Node) -> None:
     """Record the difference between capacity and allocatable of a new node as an annotation.
 
     The kubelet reconciles allocatable with capacity. Without the annotation, it could not distinguish reserved resources from

@@ -28,7 +28,7 @@ from pinnace.apiserver.registry.validation.fields import (
     FULL_PERCENT,
     forbidden,
     invalid,
-    is_nothing,
+    is_zero_bound,
     not_negative,
     required,
     unsupported,
@@ -116,7 +116,7 @@ def _validate_update_strategy(strategy: DaemonSetUpdateStrategy, out: list[Viola
         rolling, path = strategy.rollingUpdate, f"{path}.rollingUpdate"
         validate_bound(rolling.maxUnavailable, f"{path}.maxUnavailable", out, most=FULL_PERCENT)
         validate_bound(rolling.maxSurge, f"{path}.maxSurge", out, most=FULL_PERCENT)
-        has_unavailable, has_surge = not is_nothing(rolling.maxUnavailable), not is_nothing(rolling.maxSurge)
+        has_unavailable, has_surge = not is_zero_bound(rolling.maxUnavailable), not is_zero_bound(rolling.maxSurge)
         if has_unavailable and has_surge:
             detail = "may not be set when maxUnavailable is non-zero"
             out.append(invalid(f"{path}.maxSurge", int_or_string(rolling.maxSurge), detail))

@@ -19,8 +19,8 @@ from pinnace.api.verbs_pb2 import Disruption
 from pinnace.apiextensions import definitions
 from pinnace.apiextensions.definitions import CLEANUP_FINALIZER
 from pinnace.apiextensions.naming import set_condition, terminating_condition
-from pinnace.apiserver.registry.large import RecentResults
-from pinnace.apiserver.registry.strategy import StatusStrategy, added_violations, carry_over
+from pinnace.apiserver.registry.large import LargeResultCache
+from pinnace.apiserver.registry.strategy import StatusStrategy, added_violations, carry_over_fields
 from pinnace.apiserver.registry.validation.fields import validate_metadata, validate_metadata_update
 from pinnace.cel.rule_checks import check_rules
 from pinnace.cel.rules import DefaultRules
@@ -36,24 +36,24 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
 
     def __init__(self, resource: Resource[CustomResourceDefinition]) -> None:
         super().__init__(resource)
-        self._specs: RecentResults[bytes] = RecentResults()
-        self._violations: RecentResults[list[Violation]] = RecentResults()
-        self._warnings: RecentResults[list[str]] = RecentResults()
+        self._specs: LargeResultCache[bytes] = LargeResultCache()
+        self._violations: LargeResultCache[list[Violation]] = LargeResultCache()
+        self._warnings: LargeResultCache[list[str]] = LargeResultCache()
 
     def prepare_create(self, obj: CustomResourceDefinition) -> None:
         self._default_spec(obj)
         form = _without_schemas(obj)
         definitions.prepare_create(form)
-        _assign(obj, form, "status")
+        _set_fields_from_form(obj, form, "status")
 
     def prepare_update(self, obj: CustomResourceDefinition, old: CustomResourceDefinition) -> None:
         self._default_spec(obj)
         form = _without_schemas(obj)
         definitions.prepare_update(form, _without_schemas(old))
-        _assign(obj, form, "status")
+        _set_fields_from_form(obj, form, "status")
 
     def prepare_status_update(self, obj: CustomResourceDefinition, old: CustomResourceDefinition) -> None:
-        carry_over(obj, old, "metadata", "spec")
+        carry_over_fields(obj, old, "metadata", "spec")
 
     def validate(self, obj: CustomResourceDefinition) -> list[Violation]:
         return _merge_violations(_metadata_violations(obj), self._validate(obj, None))
@@ -69,10 +69,10 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
         return definitions.validate_definition_status(_without_schemas(obj), _without_schemas(old))
 
     def warnings(self, obj: CustomResourceDefinition) -> Iterable[str]:
-        encoded = _encode(obj)
+        encoded = _validation_cache_key(obj)
         return self._warnings.get(len(encoded), encoded, lambda: definitions.definition_warnings(to_dict(obj)))
 
-    def warm(self, obj: CustomResourceDefinition) -> None:
+    def precompute(self, obj: CustomResourceDefinition) -> None:
         new = CustomResourceDefinition()
         new.CopyFrom(obj)
         self.prepare_create(new)
@@ -92,7 +92,7 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
         obj.spec.ParseFromString(self._specs.get(len(encoded), encoded, compute))
 
     def _validate(self, obj: CustomResourceDefinition, old: CustomResourceDefinition | None) -> list[Violation]:
-        key = _encode(obj), _encode(old) if old is not None else None
+        key = _validation_cache_key(obj), _validation_cache_key(old) if old is not None else None
         return self._violations.get(
             len(key[0]),
             key,
@@ -111,10 +111,10 @@ class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
             status = form.setdefault("status", {})
             instant = format_rfc3339(to_time(now))
             set_condition(status, terminating_condition("InstanceDeletionPending", _PENDING, instant))
-            _assign(obj, form, "status")
+            _set_fields_from_form(obj, form, "status")
 
 
-def _encode(obj: CustomResourceDefinition) -> bytes:
+def _validation_cache_key(obj: CustomResourceDefinition) -> bytes:
     """Return the parts of a definition on which its violations depend."""
     part = CustomResourceDefinition(spec=obj.spec, status=obj.status)
     part.metadata.name = obj.metadata.name
@@ -148,7 +148,7 @@ def _merge_violations(metadata: list[Violation], others: list[Violation]) -> lis
     return metadata + [violation for violation in others if violation.field not in fields]
 
 
-def _assign(obj: CustomResourceDefinition, form: dict[str, Any], *fields: str) -> None:
+def _set_fields_from_form(obj: CustomResourceDefinition, form: dict[str, Any], *fields: str) -> None:
     """Set fields of the object to those of its JSON form."""
     parts: Any = from_dict(CUSTOM_RESOURCE_DEFINITIONS, {name: form[name] for name in fields if name in form})
-    carry_over(obj, parts, *fields)
+    carry_over_fields(obj, parts, *fields)

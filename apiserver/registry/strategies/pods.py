@@ -32,7 +32,7 @@ from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
 
 from pinnace.api import conditions, wellknown
-from pinnace.api.codec import says_more
+from pinnace.api.codec import has_unknown_fields
 from pinnace.api.core_v1_pb2 import (
     Container,
     EphemeralContainer,
@@ -100,7 +100,7 @@ class PodAccounts(Protocol):
         Rejected."""
         ...
 
-    def complete_spec(self, spec: PodSpec, account: Any, name: str) -> None:
+    def admit_spec(self, spec: PodSpec, account: Any, name: str) -> None:
         """Complete a spec with the account. `name`: of the pod, for messages. Raises Rejected."""
         ...
 
@@ -148,11 +148,11 @@ class PodStrategy(StatusStrategy[Pod]):
 
     def set_defaults(self, obj: Pod) -> None:
         set_defaults(obj.spec)
-        self._tolerations.complete(obj.spec)
+        self._tolerations.add_default_tolerations(obj.spec)
 
     def prepare_create(self, obj: Pod) -> None:
         account = self._accounts.find_account(obj) if self._accounts is not None else None
-        complete = self._completions.get(obj.spec.SerializeToString(), account, lambda: self._complete(obj, account))
+        complete = self._completions.get(obj.spec.SerializeToString(), account, lambda: self._complete_spec(obj, account))
         obj.ClearField("spec")
         obj.ClearField("status")
         obj.MergeFromString(complete)
@@ -255,19 +255,19 @@ class PodStrategy(StatusStrategy[Pod]):
 
     def prepare_delete(self, obj: Pod, why: Disruption | None, now: float) -> None:
         if why is not None:
-            target = conditions.say(obj.status.conditions, DISRUPTION_TARGET, "True", why.reason, why.message, now)
+            target = conditions.set_condition(obj.status.conditions, DISRUPTION_TARGET, "True", why.reason, why.message, now)
             target.observedGeneration = obj.metadata.generation
 
     def _check_spec(self, spec: PodSpec) -> SpecChecks:
         encoded = spec.SerializeToString()
         return self._checks.get(encoded, None, lambda: SpecChecks(spec, encoded))
 
-    def _complete(self, obj: Pod, account: Hashable) -> bytes:
+    def _complete_spec(self, obj: Pod, account: Hashable) -> bytes:
         """Return the encoding of a new pod with this spec, with its account, all defaults and the initial status. The encoding
         uses much less memory than the message. Raises Rejected."""
         pod = Pod(spec=obj.spec)
         if self._accounts is not None and account is not None:
-            self._accounts.complete_spec(pod.spec, account, obj.metadata.name)
+            self._accounts.admit_spec(pod.spec, account, obj.metadata.name)
         self.set_defaults(pod)
         pod.status.phase = "Pending"
         pod.status.qosClass = qos_class(pod.spec)
@@ -390,7 +390,7 @@ def _default_container(container: Container) -> None:
         if variable.HasField("valueFrom") and variable.valueFrom.HasField("fieldRef"):
             reference = variable.valueFrom.fieldRef
             reference.apiVersion = reference.apiVersion or "v1"
-    _default_hooks(container)
+    _default_probes_and_hooks(container)
 
 
 def _default_requests(container: Container) -> None:
@@ -422,7 +422,7 @@ def _default_host_ports(container: Container) -> None:
         port.hostPort = port.hostPort or port.containerPort
 
 
-def _default_hooks(container: Container) -> None:
+def _default_probes_and_hooks(container: Container) -> None:
     if container.HasField("livenessProbe"):
         _default_probe(container.livenessProbe)
     if container.HasField("readinessProbe"):
@@ -431,13 +431,13 @@ def _default_hooks(container: Container) -> None:
         _default_probe(container.startupProbe)
     if container.HasField("lifecycle"):
         lifecycle = container.lifecycle
-        _default_handlers(handler for name, handler in lifecycle.ListFields())
+        _default_lifecycle_handlers(handler for name, handler in lifecycle.ListFields())
 
 
-def _default_handlers(handlers: Iterable[LifecycleHandler]) -> None:
+def _default_lifecycle_handlers(handlers: Iterable[LifecycleHandler]) -> None:
     for handler in handlers:
         if handler.HasField("httpGet"):
-            _default_http(handler.httpGet)
+            _default_http_get(handler.httpGet)
 
 
 def _default_probe(probe: Probe) -> None:
@@ -446,10 +446,10 @@ def _default_probe(probe: Probe) -> None:
     probe.successThreshold = probe.successThreshold or wellknown.PROBE_SUCCESSES
     probe.failureThreshold = probe.failureThreshold or wellknown.PROBE_FAILURES
     if probe.handler.HasField("httpGet"):
-        _default_http(probe.handler.httpGet)
+        _default_http_get(probe.handler.httpGet)
 
 
-def _default_http(action: HTTPGetAction) -> None:
+def _default_http_get(action: HTTPGetAction) -> None:
     action.path = action.path or "/"
     action.scheme = action.scheme or "HTTP"
 
@@ -465,22 +465,22 @@ def _pull_policy(image: str) -> str:
 def _default_volume(volume: Volume) -> None:
     source = volume.volumeSource
     match [field.name for field, _ in source.ListFields()]:
-        case [] if not says_more(source):
+        case [] if not has_unknown_fields(source):
             source.emptyDir.SetInParent()
         case ["ephemeral"] if source.ephemeral.HasField("volumeClaimTemplate"):
-            default_claim(source.ephemeral.volumeClaimTemplate.spec)
+            default_volume_claim(source.ephemeral.volumeClaimTemplate.spec)
         case [("secret" | "configMap" | "downwardAPI" | "projected") as name]:
             details = getattr(source, name)
             if not details.HasField("defaultMode"):
                 details.defaultMode = DEFAULT_FILE_MODE
         case [_]:
-            default_source(source)
+            default_volume_source(source)
     for projection in source.projected.sources:
         if projection.HasField("serviceAccountToken") and not projection.serviceAccountToken.HasField("expirationSeconds"):
             projection.serviceAccountToken.expirationSeconds = DEFAULT_TOKEN_SECONDS
 
 
-def default_source(source: VolumeSource | PersistentVolumeSource) -> None:
+def default_volume_source(source: VolumeSource | PersistentVolumeSource) -> None:
     """Set the defaults of sources that are common to pods and persistent volumes."""
     if source.HasField("hostPath") and not source.hostPath.HasField("type"):
         source.hostPath.type = ""
@@ -493,7 +493,7 @@ def default_source(source: VolumeSource | PersistentVolumeSource) -> None:
         rbd.keyring = rbd.keyring or "/etc/ceph/keyring"
 
 
-def default_claim(spec: PersistentVolumeClaimSpec) -> None:
+def default_volume_claim(spec: PersistentVolumeClaimSpec) -> None:
     if not spec.HasField("volumeMode"):
         spec.volumeMode = "Filesystem"
 
@@ -508,7 +508,7 @@ class DefaultTolerationSeconds:
             ]
         )
 
-    def complete(self, spec: PodSpec) -> None:
+    def add_default_tolerations(self, spec: PodSpec) -> None:
         tolerations = spec.tolerations
         if not tolerations:
             spec.MergeFrom(self._default_spec)

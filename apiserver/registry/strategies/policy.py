@@ -147,26 +147,26 @@ def _validate_item(item: LimitRangeItem, path: str, out: list[Violation]) -> Non
 def _validate_amounts(item: LimitRangeItem, name: str, values: Amounts, path: str, out: list[Violation]) -> None:
     """Check the fields of one resource against each other."""
 
-    def text(field: str) -> str:
+    def amount_text(field: str) -> str:
         return str(getattr(item, field)[name].string)
 
-    def wrong(field: str, detail: str) -> None:
-        out.append(invalid(_item_path(path, field, name), text(field), detail))
+    def add_invalid(field: str, detail: str) -> None:
+        out.append(invalid(_item_path(path, field, name), amount_text(field), detail))
 
     for low, high, blamed, low_name, high_name in _LIMIT_ORDER:
         if low in values and high in values and values[low] > values[high]:
-            wrong(blamed, f"{low_name} value {text(low)} is greater than {high_name} value {text(high)}")
+            add_invalid(blamed, f"{low_name} value {amount_text(low)} is greater than {high_name} value {amount_text(high)}")
     ratio = values.get("maxLimitRequestRatio")
     if ratio is not None:
         if ratio < 1:
-            wrong("maxLimitRequestRatio", f"ratio {text('maxLimitRequestRatio')} is less than 1")
+            add_invalid("maxLimitRequestRatio", f"ratio {amount_text('maxLimitRequestRatio')} is less than 1")
         if "max" in values and values.get("min", 0) > 0 and ratio > (widest := values["max"] / values["min"]):
-            detail = f"ratio {text('maxLimitRequestRatio')} is greater than max/min = {widest:.6f}"
-            wrong("maxLimitRequestRatio", detail)
+            detail = f"ratio {amount_text('maxLimitRequestRatio')} is greater than max/min = {widest:.6f}"
+            add_invalid("maxLimitRequestRatio", detail)
     given = {values[field] for field in ("default", "defaultRequest") if field in values}
     if len(given) > 1 and not can_overcommit(name):
-        both = f"default value {text('default')} must equal to defaultRequest value {text('defaultRequest')}"
-        wrong("defaultRequest", f"{both} in {name[: names.MAX_KEY]}")
+        both = f"default value {amount_text('default')} must equal to defaultRequest value {amount_text('defaultRequest')}"
+        add_invalid("defaultRequest", f"{both} in {name[: names.MAX_KEY]}")
 
 
 def _item_path(path: str, field: str, name: str) -> str:
@@ -186,7 +186,7 @@ class ResourceQuotaStrategy(StatusStrategy[ResourceQuota]):
         for scope in spec.scopes:
             if scope not in _RESOURCES_BY_SCOPE:
                 out.append(invalid("spec.scopes", spec.scopes, "unsupported scope"))
-            elif _counts_others(scope, spec.hard):
+            elif _limits_unsupported_resource(scope, spec.hard):
                 out.append(invalid("spec.scopes", spec.scopes, "unsupported scope applied to resource"))
         if _scopes_conflict(spec.scopes):
             out.append(invalid("spec.scopes", spec.scopes, "conflicting scopes"))
@@ -213,7 +213,7 @@ def _validate_requirement(
     scope, operator, values = requirement.scopeName, requirement.operator, requirement.values
     if scope not in _RESOURCES_BY_SCOPE:
         out.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
-    elif _counts_others(scope, hard):
+    elif _limits_unsupported_resource(scope, hard):
         out.append(invalid(f"{path}.scopeName", scope, "unsupported scope applied to resource"))
     if scope in _RESOURCES_BY_SCOPE and scope not in _SCOPES_WITH_VALUES and operator != "Exists":
         out.append(invalid(f"{path}.operator", operator, _ONLY_EXISTS))
@@ -237,7 +237,7 @@ def _validate_quota_amounts(amounts: Mapping[str, Quantity], path: str, out: lis
         validate_amount(name, amount.string, where, out)
 
 
-def _counts_others(scope: str, hard: Iterable[str]) -> bool:
+def _limits_unsupported_resource(scope: str, hard: Iterable[str]) -> bool:
     """Return whether the quota limits a resource that the scope does not support."""
     return any(is_quota_resource(name) and name not in _RESOURCES_BY_SCOPE[scope] for name in hard)
 

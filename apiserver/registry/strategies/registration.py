@@ -28,7 +28,7 @@ class APIServiceStrategy(StatusStrategy[APIService]):
         if not obj.spec.HasField("service"):
             message = "Local APIServices are always available"
             now = to_seconds(obj.metadata.creationTimestamp)
-            conditions.say(obj.status.conditions, "Available", "True", "Local", message, now)
+            conditions.set_condition(obj.status.conditions, "Available", "True", "Local", message, now)
         return super().finish_create(obj)
 
     def check_metadata(self, obj: APIService, out: list[Violation]) -> None:

@@ -19,11 +19,11 @@ from pinnace.api.status import Violation
 from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy
 from pinnace.apiserver.registry.validation.fields import (
     IMMUTABLE,
-    between,
     duplicate,
     forbidden,
     invalid,
     is_ip,
+    range_message,
     required,
     too_many,
     unsupported,
@@ -126,7 +126,7 @@ class ServiceStrategy(StatusStrategy[Service]):
             seconds = spec.sessionAffinityConfig.clientIP.timeoutSeconds
             if not 1 <= seconds <= _MAX_AFFINITY_SECONDS:
                 path = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
-                out.append(invalid(path, seconds, between(1, _MAX_AFFINITY_SECONDS)))
+                out.append(invalid(path, seconds, range_message(1, _MAX_AFFINITY_SECONDS)))
         for index, address in enumerate(spec.externalIPs):
             validate_external_ip(address, f"spec.externalIPs[{index}]", out)
         validate_traffic(spec, out)

@@ -14,7 +14,7 @@ from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, PodTemplateSpec
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.scalars import SCALARS, int_or_string
 from pinnace.api.status import Violation
-from pinnace.apiserver.registry.strategies.pods import default_claim, set_template_defaults
+from pinnace.apiserver.registry.strategies.pods import default_volume_claim, set_template_defaults
 from pinnace.apiserver.registry.strategies.workloads import (
     DEFAULT_REVISION_HISTORY,
     validate_selection,
@@ -28,7 +28,7 @@ from pinnace.apiserver.registry.validation.fields import (
     NEGATIVE,
     forbidden,
     invalid,
-    is_nothing,
+    is_zero_bound,
     not_negative,
     required,
     unsupported,
@@ -71,7 +71,7 @@ class StatefulSetStrategy(StatusStrategy[StatefulSet]):
         if not spec.HasField("revisionHistoryLimit"):
             spec.revisionHistoryLimit = DEFAULT_REVISION_HISTORY
         for claim in spec.volumeClaimTemplates:
-            default_claim(claim.spec)
+            default_volume_claim(claim.spec)
             claim.status.phase = claim.status.phase or "Pending"
 
     def prepare_create(self, obj: StatefulSet) -> None:
@@ -162,7 +162,7 @@ def _validate_update_strategy(strategy: StatefulSetUpdateStrategy, out: list[Vio
 
 def _validate_max_unavailable(bound: IntOrString, path: str, out: list[Violation]) -> None:
     validate_bound(bound, path, out, most=FULL_PERCENT)
-    if is_nothing(bound):
+    if is_zero_bound(bound):
         out.append(invalid(path, int_or_string(bound), "cannot be 0"))
 
 

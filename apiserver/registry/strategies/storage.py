@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pinnace.api import names
-from pinnace.api.codec import says_more
+from pinnace.api.codec import has_unknown_fields
 from pinnace.api.core_v1_pb2 import (
     NodeSelectorRequirement,
     PersistentVolume,
@@ -25,8 +25,8 @@ from pinnace.api.scalars import to_time
 from pinnace.api.status import Violation
 from pinnace.api.storage_v1_pb2 import CSINode, CSINodeDriver, StorageClass
 from pinnace.api.wellknown import CLASS_ANNOTATION
-from pinnace.apiserver.registry.strategies.pods import default_claim, default_source
-from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy, carry_over
+from pinnace.apiserver.registry.strategies.pods import default_volume_claim, default_volume_source
+from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy, carry_over_fields
 from pinnace.apiserver.registry.validation.fields import (
     IMMUTABLE,
     NEGATIVE,
@@ -42,7 +42,7 @@ from pinnace.apiserver.registry.validation.fields import (
 from pinnace.apiserver.registry.validation.pods import GA_LABELS, amount_warnings, validate_node_selector
 from pinnace.apiserver.registry.validation.volumes import (
     STORAGE_RESOURCE,
-    size_of,
+    storage_size,
     validate_access_modes,
     validate_claim_spec,
     validate_class_name,
@@ -74,7 +74,7 @@ class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
         if not spec.HasField("volumeMode"):
             spec.volumeMode = "Filesystem"
         if spec.HasField("persistentVolumeSource"):
-            default_source(spec.persistentVolumeSource)
+            default_volume_source(spec.persistentVolumeSource)
 
     def prepare_create(self, obj: PersistentVolume) -> None:
         super().prepare_create(obj)
@@ -82,7 +82,7 @@ class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
         if obj.metadata.HasField("creationTimestamp"):
             obj.status.lastPhaseTransitionTime.CopyFrom(obj.metadata.creationTimestamp)
 
-    def date_status(self, obj: PersistentVolume, old: PersistentVolume, now: float) -> None:
+    def set_status_times(self, obj: PersistentVolume, old: PersistentVolume, now: float) -> None:
         """Set lastPhaseTransitionTime when the phase changes, unless the client sets it. Otherwise, keep the present time if
         the client omits it."""
         status, before = obj.status, old.status
@@ -90,7 +90,7 @@ class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
         if status.phase != before.phase and not said:
             status.lastPhaseTransitionTime.CopyFrom(to_time(now))
         elif not said:
-            carry_over(status, before, "lastPhaseTransitionTime")
+            carry_over_fields(status, before, "lastPhaseTransitionTime")
 
     def check_fields(self, obj: PersistentVolume, out: list[Violation]) -> None:
         spec = obj.spec
@@ -166,7 +166,7 @@ def _validate_attributes_class(spec: PersistentVolumeSpec, out: list[Violation])
 
 def _validate_source(spec: PersistentVolumeSpec, out: list[Violation]) -> None:
     source = spec.persistentVolumeSource
-    if not source.ListFields() and not says_more(source):
+    if not source.ListFields() and not has_unknown_fields(source):
         out.append(required("spec", "must specify a volume type"))
     validate_source(source, "spec", out)
     if source.HasField("local") and not spec.HasField("nodeAffinity"):
@@ -188,7 +188,7 @@ def _validate_capacity(spec: PersistentVolumeSpec, out: list[Violation]) -> None
 
 class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
     def set_defaults(self, obj: PersistentVolumeClaim) -> None:
-        default_claim(obj.spec)
+        default_volume_claim(obj.spec)
 
     def prepare_create(self, obj: PersistentVolumeClaim) -> None:
         super().prepare_create(obj)
@@ -202,14 +202,14 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
 
     def check_change(self, new: PersistentVolumeClaim, old: PersistentVolumeClaim, out: list[Violation]) -> None:
         said = new.metadata.annotations.get(CLASS_ANNOTATION, "")
-        if said != old.metadata.annotations.get(CLASS_ANNOTATION, "") and not _moves_class(new, old):
+        if said != old.metadata.annotations.get(CLASS_ANNOTATION, "") and not _moves_class_to_field(new, old):
             out.append(invalid(f"metadata.annotations.{CLASS_ANNOTATION}", said, IMMUTABLE))
         if new.spec == old.spec:
             return
         if _with_old_mutable_fields(new, old) != old.spec:
             out.append(forbidden("spec", _CLAIM_IMMUTABLE))
-        requested_size = size_of(new.spec.resources.requests)
-        if requested_size < size_of(old.spec.resources.requests) and requested_size <= size_of(old.status.capacity):
+        requested_size = storage_size(new.spec.resources.requests)
+        if requested_size < storage_size(old.spec.resources.requests) and requested_size <= storage_size(old.status.capacity):
             out.append(forbidden(f"spec.resources.requests.{STORAGE_RESOURCE}", "field can not be less than status.capacity"))
 
     def check_status(self, obj: PersistentVolumeClaim, out: list[Violation]) -> None:
@@ -224,7 +224,7 @@ def _with_old_mutable_fields(new: PersistentVolumeClaim, old: PersistentVolumeCl
     """Return the new spec with its mutable fields reset to the old values. It must equal the old spec."""
     fixed = PersistentVolumeClaimSpec()
     fixed.CopyFrom(new.spec)
-    if _moves_class(new, old) or _takes_class(new, old):
+    if _moves_class_to_field(new, old) or _sets_first_class(new, old):
         fixed.ClearField("storageClassName")
     if not old.spec.volumeName:
         fixed.volumeName = ""
@@ -237,7 +237,7 @@ def _with_old_mutable_fields(new: PersistentVolumeClaim, old: PersistentVolumeCl
     return fixed
 
 
-def _moves_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool:
+def _moves_class_to_field(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool:
     """Return whether the update moves the class from the annotation to the field. It may then remove the annotation."""
     if old.spec.HasField("storageClassName") or CLASS_ANNOTATION not in old.metadata.annotations:
         return False
@@ -246,7 +246,7 @@ def _moves_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool
     return moved and new.metadata.annotations.get(CLASS_ANNOTATION, said) == said
 
 
-def _takes_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool:
+def _sets_first_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool:
     """Return whether the claim gets its first class, before it has a volume. The class "" is a class, too."""
     named = old.spec.HasField("storageClassName") or CLASS_ANNOTATION in old.metadata.annotations
     return not named and not old.spec.volumeName

@@ -47,7 +47,7 @@ from pinnace.apiserver.registry.validation.fields import (
     MAX_SHOWN,
     forbidden,
     invalid,
-    is_nothing,
+    is_zero_bound,
     not_negative,
     required,
     unsupported,
@@ -97,7 +97,7 @@ class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
             obj.spec.replicas = 1
 
     def check_fields(self, obj: ReplicaSet, out: list[Violation]) -> None:
-        validate_replicated(obj.spec, out)
+        validate_replicated_spec(obj.spec, out)
 
     def warnings(self, obj: ReplicaSet) -> Iterable[str]:
         return workload_warnings(obj.metadata.name, obj.spec.template)
@@ -106,7 +106,7 @@ class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
         validate_selector_update(new.spec, old.spec, out)
 
     def check_status(self, obj: ReplicaSet, out: list[Violation]) -> None:
-        validate_parts(obj.status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), out)
+        validate_replica_counts(obj.status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), out)
 
 
 class DeploymentStrategy(StatusStrategy[Deployment]):
@@ -136,7 +136,7 @@ class DeploymentStrategy(StatusStrategy[Deployment]):
 
     def check_fields(self, obj: Deployment, out: list[Violation]) -> None:
         spec = obj.spec
-        validate_replicated(spec, out)
+        validate_replicated_spec(spec, out)
         _validate_strategy(spec, out)
         not_negative(spec, "spec", ("revisionHistoryLimit", "progressDeadlineSeconds"), out)
         if spec.HasField("progressDeadlineSeconds") and spec.progressDeadlineSeconds <= spec.minReadySeconds:
@@ -150,7 +150,7 @@ class DeploymentStrategy(StatusStrategy[Deployment]):
         validate_selector_update(new.spec, old.spec, out)
 
     def check_status(self, obj: Deployment, out: list[Violation]) -> None:
-        validate_parts(obj.status, _REPLICA_COUNTS, out)
+        validate_replica_counts(obj.status, _REPLICA_COUNTS, out)
         not_negative(obj.status, "status", ("unavailableReplicas", "collisionCount"), out)
 
     def check_status_change(self, new: Deployment, old: Deployment, out: list[Violation]) -> None:
@@ -173,7 +173,7 @@ def _validate_strategy(spec: DeploymentSpec, out: list[Violation]) -> None:
 def _validate_rolling(rolling: RollingUpdateDeployment, path: str, out: list[Violation]) -> None:
     validate_bound(rolling.maxUnavailable, f"{path}.maxUnavailable", out, most=FULL_PERCENT)
     validate_bound(rolling.maxSurge, f"{path}.maxSurge", out)
-    if is_nothing(rolling.maxUnavailable) and is_nothing(rolling.maxSurge):
+    if is_zero_bound(rolling.maxUnavailable) and is_zero_bound(rolling.maxSurge):
         shown = int_or_string(rolling.maxUnavailable)
         out.append(invalid(f"{path}.maxUnavailable", shown, "may not be 0 when `maxSurge` is 0"))
 
@@ -227,7 +227,7 @@ class JobStrategy(StatusStrategy[Job]):
     def check_change(self, new: Job, old: Job, out: list[Violation]) -> None:
         validate_selector_update(new.spec, old.spec, out)
         _validate_completions(new.spec, old.spec, out)
-        if new.spec.template != _with_new_scheduling(old, new.spec.template):
+        if new.spec.template != _template_with_new_scheduling(old, new.spec.template):
             out.append(forbidden("spec.template", IMMUTABLE))
         for field in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
             if new.spec.HasField(field) == old.spec.HasField(field) and getattr(new.spec, field) == getattr(old.spec, field):
@@ -262,7 +262,7 @@ def validate_job_template(spec: JobSpec, out: list[Violation]) -> None:
         out.append(invalid(_RESTART_POLICY_PATH, policy, detail))
 
 
-def _with_new_scheduling(old: Job, new: PodTemplateSpec) -> PodTemplateSpec:
+def _template_with_new_scheduling(old: Job, new: PodTemplateSpec) -> PodTemplateSpec:
     """Return the old template with the new placement of pods if the job may change it: while it is suspended and has no
     startTime. Source: validatePodTemplateUpdate of Kubernetes."""
     if not old.spec.suspend or old.status.HasField("startTime"):
@@ -381,7 +381,7 @@ def validate_selector_update(new: SelectingSpec, old: SelectingSpec, out: list[V
         out.append(invalid(_SELECTOR_PATH, to_dict(new.selector), IMMUTABLE))
 
 
-def validate_replicated(spec: ReplicatedSpec, out: list[Violation]) -> None:
+def validate_replicated_spec(spec: ReplicatedSpec, out: list[Violation]) -> None:
     """Validate the fields that deployments and replica sets share."""
     not_negative(spec, "spec", ("replicas", "minReadySeconds"), out)
     if spec.HasField("selector") and not (spec.selector.matchLabels or spec.selector.matchExpressions):
@@ -395,7 +395,7 @@ def validate_replicated(spec: ReplicatedSpec, out: list[Violation]) -> None:
         out.append(forbidden(f"{_TEMPLATE_PATH}.spec.activeDeadlineSeconds", detail))
 
 
-def validate_parts(status: DeploymentStatus | ReplicaSetStatus, fields: tuple[str, ...], out: list[Violation]) -> None:
+def validate_replica_counts(status: DeploymentStatus | ReplicaSetStatus, fields: tuple[str, ...], out: list[Violation]) -> None:
     """Validate the replica counts of a status: none is negative or exceeds replicas, and all available replicas are ready."""
     not_negative(status, "status", ("observedGeneration", "replicas", "terminatingReplicas", *fields), out)
     counts = {field: getattr(status, field) for field in fields}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pinnace.api import names
-from pinnace.api.codec import says_more
+from pinnace.api.codec import has_unknown_fields
 from pinnace.api.core_v1_pb2 import (
     AppArmorProfile,
     ConfigMapKeySelector,
@@ -31,11 +31,11 @@ from pinnace.api.pods import container_of_ephemeral
 from pinnace.api.status import Violation
 from pinnace.apiserver.registry.validation.fields import (
     NEGATIVE,
-    between,
     duplicate,
     forbidden,
     invalid,
     not_found,
+    range_message,
     required,
     unsupported,
     validate_no_null,
@@ -257,7 +257,7 @@ def validate_env_from(sources: Sequence[EnvFromSource], path: str, out: list[Vio
             _validate_name(getattr(source, field).localObjectReference.name, f"{where}.{field}.name", out)
         if len(given) > 1:
             out.append(invalid(where, "", "may not have more than one field specified at a time"))
-        elif not given and not says_more(source):
+        elif not given and not has_unknown_fields(source):
             out.append(invalid(where, "", "must specify one of: `configMapRef` or `secretRef`"))
 
 
@@ -271,7 +271,7 @@ def _validate_source(source: EnvVarSource, value: str, path: str, out: list[Viol
         _validate_key(source.configMapKeyRef, f"{path}.configMapKeyRef", out)
     if "secretKeyRef" in given:
         _validate_key(source.secretKeyRef, f"{path}.secretKeyRef", out)
-    if not given and not says_more(source):
+    if not given and not has_unknown_fields(source):
         detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
         out.append(invalid(path, "", detail))
     elif value:
@@ -354,7 +354,7 @@ def _validate_handler(handler: ProbeHandler | LifecycleHandler, path: str, out: 
     out.extend(forbidden(f"{path}.{name}", "may not specify more than 1 handler type") for name in more)
     match first:
         case "":
-            if not says_more(handler):
+            if not has_unknown_fields(handler):
                 out.append(required(path, "must specify a handler type"))
         case "exec" if not handler.exec.command:
             out.append(required(f"{path}.exec.command"))
@@ -422,7 +422,7 @@ def _validate_common(context: SecurityContext | PodSecurityContext, path: str, o
 
 def _validate_id(value: int, path: str, out: list[Violation]) -> None:
     if not 0 <= value <= MAX_USER_ID:
-        out.append(invalid(path, value, between(0, MAX_USER_ID)))
+        out.append(invalid(path, value, range_message(0, MAX_USER_ID)))
 
 
 def _validate_profile(profile: SeccompProfile | AppArmorProfile, what: str, path: str, out: list[Violation]) -> None:

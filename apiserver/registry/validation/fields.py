@@ -139,7 +139,7 @@ def too_many(field: str, number: int, limit: int) -> Violation:
     return Violation(field, f"Too many: {number}: must have at most {limit} items")
 
 
-def between(low: int, high: int) -> str:
+def range_message(low: int, high: int) -> str:
     return f"must be between {low} and {high}, inclusive"
 
 
@@ -188,7 +188,7 @@ def validate_bound(bound: IntOrString, path: str, out: list[Violation], *, most:
         out.append(invalid(path, bound.strVal, f"must not be greater than {most}%"))
 
 
-def is_nothing(bound: IntOrString) -> bool:
+def is_zero_bound(bound: IntOrString) -> bool:
     """Return whether the bound is 0 or 0%."""
     return not bound.strVal.strip("0%") if bound.type == STRING else not bound.intVal
 
@@ -403,7 +403,7 @@ def validate_network(text: str, path: str, out: list[Violation]) -> int:
 
 def validate_port(port: int, path: str, out: list[Violation]) -> None:
     if not 1 <= port <= MAX_PORT:
-        out.append(invalid(path, port, between(1, MAX_PORT)))
+        out.append(invalid(path, port, range_message(1, MAX_PORT)))
 
 
 def validate_port_or_name(port: IntOrString, path: str, out: list[Violation]) -> None:
@@ -541,14 +541,14 @@ def _validate_amounts(amounts: Mapping[str, Quantity], path: str, out: list[Viol
         value = validate_amount(name, amount.string, where, out)
         if value is not None:
             values[name] = value
-            if name.startswith(HUGE_PAGES) and not _in_whole_pages(name, amount.string):
+            if name.startswith(HUGE_PAGES) and not _is_multiple_of_page_size(name, amount.string):
                 size = name.removeprefix(HUGE_PAGES)[: names.MAX_KEY]
                 detail = f"must be a positive integer multiple of the page size {size}"
                 out.append(invalid(where, amount.string, detail))
     return values
 
 
-def _in_whole_pages(name: str, text: str) -> bool:
+def _is_multiple_of_page_size(name: str, text: str) -> bool:
     """Return whether an amount of huge pages is a multiple of the page size in the name. False if the size is invalid."""
     try:
         size = quantity.parse(name.removeprefix(HUGE_PAGES))

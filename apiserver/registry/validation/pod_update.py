@@ -87,8 +87,8 @@ def _with_old_mutable_fields(new: PodSpec, old: PodSpec, out: list[Violation]) -
     """Return the new spec with its mutable fields reset to the old values. It must equal the old spec."""
     fixed = PodSpec()
     fixed.CopyFrom(new)
-    _put_back_images(fixed.containers, old.containers)
-    _put_back_images(fixed.initContainers, old.initContainers)
+    _restore_images(fixed.containers, old.containers)
+    _restore_images(fixed.initContainers, old.initContainers)
     for field in ("tolerations", "schedulingGates"):
         fixed.ClearField(field)
         getattr(fixed, field).extend(getattr(old, field))
@@ -105,11 +105,11 @@ def _with_old_mutable_fields(new: PodSpec, old: PodSpec, out: list[Violation]) -
         fixed.nodeSelector.update(old.nodeSelector)
     if old.schedulingGates and fixed.affinity != old.affinity:
         _validate_node_affinity(new.affinity.nodeAffinity, old.affinity.nodeAffinity, out)
-        _put_back_node_affinity(fixed, old)
+        _restore_node_affinity(fixed, old)
     return fixed
 
 
-def _put_back_node_affinity(fixed: PodSpec, old: PodSpec) -> None:
+def _restore_node_affinity(fixed: PodSpec, old: PodSpec) -> None:
     fixed.affinity.ClearField("nodeAffinity")
     if old.affinity.HasField("nodeAffinity"):
         fixed.affinity.nodeAffinity.CopyFrom(old.affinity.nodeAffinity)
@@ -128,13 +128,13 @@ def _validate_node_affinity(new: NodeAffinity, old: NodeAffinity, out: list[Viol
         out.append(invalid(path, f"{len(terms)} terms", detail))
         return
     for index, (term, was) in enumerate(zip(terms, before, strict=False)):
-        if not _only_gains(term, was):
+        if not _only_adds_requirements(term, was):
             keys = [requirement.key for requirement in (*term.matchExpressions, *term.matchFields)]
             detail = "only additions are allowed (no mutations or deletions)"
             out.append(invalid(f"{path}[{index}]", keys, detail))
 
 
-def _only_gains(term: NodeSelectorTerm, before: NodeSelectorTerm) -> bool:
+def _only_adds_requirements(term: NodeSelectorTerm, before: NodeSelectorTerm) -> bool:
     """Return whether the term only gains requirements. An empty term matches no node, so it must not gain any."""
     if not before.matchExpressions and not before.matchFields:
         return term == before
@@ -144,7 +144,7 @@ def _only_gains(term: NodeSelectorTerm, before: NodeSelectorTerm) -> bool:
     )
 
 
-def _put_back_images(new: Sequence[Container], old: Sequence[Container]) -> None:
+def _restore_images(new: Sequence[Container], old: Sequence[Container]) -> None:
     for container, before in zip(new, old, strict=True):
         container.image = before.image
 
@@ -253,10 +253,10 @@ def validate_resize(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:
                     detail = "resources for non-sidecar init containers are immutable"
                     out.append(forbidden(f"{path}.resources", detail))
             else:
-                _validate_step(container.resources, was.resources, f"{path}.resources", out)
+                _validate_resource_change(container.resources, was.resources, f"{path}.resources", out)
 
 
-def _validate_step(new: ResourceRequirements, old: ResourceRequirements, path: str, out: list[Violation]) -> None:
+def _validate_resource_change(new: ResourceRequirements, old: ResourceRequirements, path: str, out: list[Violation]) -> None:
     removed = False
     for field, noun in (("requests", "resource requests"), ("limits", "resource limits")):
         now, then = getattr(new, field), getattr(old, field)

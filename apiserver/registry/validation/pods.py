@@ -46,10 +46,10 @@ from pinnace.apiserver.registry.validation.containers import (
 from pinnace.apiserver.registry.validation.fields import (
     NEGATIVE,
     NOT_POSITIVE,
-    between,
     duplicate,
     forbidden,
     invalid,
+    range_message,
     required,
     too_many,
     unsupported,
@@ -129,7 +129,7 @@ def validate_spec(spec: PodSpec, out: list[Violation]) -> None:
     taken = validate_containers(spec.containers, context, out)
     if init_containers := spec.initContainers:
         validate_init_containers(init_containers, taken, context, out)
-    _validate_choices(spec, out)
+    _validate_policies(spec, out)
     _validate_names(spec, out)
     _validate_placement(spec, out)
     _validate_network(spec, out)
@@ -143,7 +143,7 @@ def validate_spec(spec: PodSpec, out: list[Violation]) -> None:
         validate_key(gate.conditionType, f"spec.readinessGates[{index}].conditionType", out)
 
 
-def _validate_choices(spec: PodSpec, out: list[Violation]) -> None:
+def _validate_policies(spec: PodSpec, out: list[Violation]) -> None:
     restart, dns = spec.restartPolicy, spec.dnsPolicy
     if restart not in RESTART_POLICIES:
         out.append(unsupported("spec.restartPolicy", restart, RESTART_POLICIES))
@@ -152,7 +152,7 @@ def _validate_choices(spec: PodSpec, out: list[Violation]) -> None:
     if spec.HasField("preemptionPolicy") and spec.preemptionPolicy not in PREEMPTION_POLICIES:
         out.append(unsupported("spec.preemptionPolicy", spec.preemptionPolicy, PREEMPTION_POLICIES))
     if spec.HasField("activeDeadlineSeconds") and not 1 <= spec.activeDeadlineSeconds <= _MAX_INT32:
-        out.append(invalid("spec.activeDeadlineSeconds", spec.activeDeadlineSeconds, between(1, _MAX_INT32)))
+        out.append(invalid("spec.activeDeadlineSeconds", spec.activeDeadlineSeconds, range_message(1, _MAX_INT32)))
     if spec.HasField("os") and spec.os.name not in _OPERATING_SYSTEMS:
         out.append(unsupported("spec.os.name", spec.os.name, _OPERATING_SYSTEMS))
     if spec.hostPID and spec.shareProcessNamespace:
@@ -442,21 +442,21 @@ def validate_tolerations(tolerations: Sequence[Toleration], path: str, out: list
 def spec_warnings(spec: PodSpec, path: str) -> Iterator[str]:
     """Yield the warnings about a spec. `path`: the path of the spec in its object."""
     for index, container in enumerate(spec.initContainers):
-        yield from _of_container(container, f"{path}.initContainers[{index}]")
+        yield from _container_warnings(container, f"{path}.initContainers[{index}]")
     for index, container in enumerate(spec.containers):
-        yield from _of_container(container, f"{path}.containers[{index}]")
+        yield from _container_warnings(container, f"{path}.containers[{index}]")
     for index, volume in enumerate(spec.volumes):
-        yield from _of_volume(volume, f"{path}.volumes[{index}]")
+        yield from _volume_warnings(volume, f"{path}.volumes[{index}]")
     for key in spec.nodeSelector:
-        yield from _of_label(key, f"{path}.nodeSelector[{key}]")
+        yield from _label_warnings(key, f"{path}.nodeSelector[{key}]")
     for index, constraint in enumerate(spec.topologySpreadConstraints):
         where = f"{path}.topologySpreadConstraints[{index}]"
-        yield from _of_label(constraint.topologyKey, f"{where}.topologyKey")
+        yield from _label_warnings(constraint.topologyKey, f"{where}.topologyKey")
         if not constraint.HasField("labelSelector"):
             yield f"{where}: a constraint without labelSelector counts no pods and has no effect"
     yield from amount_warnings(spec.overhead, f"{path}.overhead")
     if spec.affinity.HasField("nodeAffinity"):
-        yield from _of_affinity(spec.affinity.nodeAffinity, f"{path}.affinity.nodeAffinity")
+        yield from _affinity_warnings(spec.affinity.nodeAffinity, f"{path}.affinity.nodeAffinity")
 
 
 def name_warnings(name: str, use: str) -> Iterator[str]:
@@ -473,10 +473,10 @@ def amount_warnings(quantities: Mapping[str, Quantity], path: str) -> Iterator[s
             yield f'{path}[{resource}]: "{told}" is in thousandths of a byte; did you mean "{told[:-1]}M"?'
 
 
-def _of_container(container: Container, path: str) -> Iterator[str]:
+def _container_warnings(container: Container, path: str) -> Iterator[str]:
     seen = set()
     for index, variable in enumerate(container.env):
-        if variable.name in seen and not _extends_itself(variable):
+        if variable.name in seen and not _extends_previous_value(variable):
             yield f'{path}.env[{index}]: hides the previous definition of "{variable.name}"'
         seen.add(variable.name)
     if container.HasField("resources"):
@@ -484,20 +484,20 @@ def _of_container(container: Container, path: str) -> Iterator[str]:
         yield from amount_warnings(container.resources.requests, f"{path}.resources.requests")
 
 
-def _extends_itself(variable: EnvVar) -> bool:
+def _extends_previous_value(variable: EnvVar) -> bool:
     """Return whether the variable extends its previous value, as in PATH=$(PATH):/bin."""
     before = f"$({variable.name})"
     return before in variable.value and variable.value != before
 
 
-def _of_volume(volume: Volume, path: str) -> Iterator[str]:
+def _volume_warnings(volume: Volume, path: str) -> Iterator[str]:
     source = volume.volumeSource
     if source.HasField("ephemeral"):
         requests = source.ephemeral.volumeClaimTemplate.spec.resources.requests
         yield from amount_warnings(requests, f"{path}.ephemeral.volumeClaimTemplate.spec.resources.requests")
 
 
-def _of_affinity(affinity: NodeAffinity, path: str) -> Iterator[str]:
+def _affinity_warnings(affinity: NodeAffinity, path: str) -> Iterator[str]:
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms
     preferred = affinity.preferredDuringSchedulingIgnoredDuringExecution
     terms = chain(
@@ -509,9 +509,9 @@ def _of_affinity(affinity: NodeAffinity, path: str) -> Iterator[str]:
     )
     for where, term in terms:
         for index, requirement in enumerate(term.matchExpressions):
-            yield from _of_label(requirement.key, f"{path}.{where}.matchExpressions[{index}].key")
+            yield from _label_warnings(requirement.key, f"{path}.{where}.matchExpressions[{index}].key")
 
 
-def _of_label(key: str, path: str) -> Iterator[str]:
+def _label_warnings(key: str, path: str) -> Iterator[str]:
     if key in GA_LABELS:
         yield f'{path}: "{key}" is deprecated; use "{GA_LABELS[key]}"'

@@ -32,11 +32,11 @@ from pinnace.api.status import Violation
 from pinnace.apiserver.registry.validation.fields import (
     MAX_SHOWN,
     NOT_POSITIVE,
-    between,
     duplicate,
     forbidden,
     invalid,
     not_found,
+    range_message,
     required,
     unsupported,
     validate_amount,
@@ -143,7 +143,7 @@ def validate_mounts(
         for field, value in (("subPath", mount.subPath), ("subPathExpr", mount.subPathExpr)):
             if value.startswith("/"):
                 out.append(invalid(f"{where}.{field}", value, "must be a relative path"))
-            validate_no_backsteps(value, f"{where}.{field}", out)
+            validate_no_parent_references(value, f"{where}.{field}", out)
             validate_no_null(value, f"{where}.{field}", out)
         if mount.subPath and mount.subPathExpr:
             detail = "subPathExpr and subPath are mutually exclusive"
@@ -206,10 +206,10 @@ def validate_source(source: VolumeSource | PersistentVolumeSource, path: str, ou
     out.extend(required(f"{path}.{first}.{field}") for field in missing)
     if first in _FILE_VOLUME_SOURCES:
         validate_files(first, details, f"{path}.{first}", out)
-    _validate_details(first, details, f"{path}.{first}", out)
+    _validate_source_fields(first, details, f"{path}.{first}", out)
 
 
-def validate_no_backsteps(target: str, path: str, out: list[Violation]) -> None:
+def validate_no_parent_references(target: str, path: str, out: list[Violation]) -> None:
     if ".." in target.split("/"):
         out.append(invalid(path, target, "must not contain '..'"))
 
@@ -222,15 +222,15 @@ def validate_driver(driver: str, path: str, out: list[Violation]) -> None:
         out.extend(invalid(path, driver, problem) for problem in names.dns_subdomain(driver.lower()))
 
 
-def _validate_details(name: str, details: Any, path: str, out: list[Violation]) -> None:
+def _validate_source_fields(name: str, details: Any, path: str, out: list[Violation]) -> None:
     match name:
         case "hostPath":
-            validate_no_backsteps(details.path, f"{path}.path", out)
+            validate_no_parent_references(details.path, f"{path}.path", out)
             validate_no_null(details.path, f"{path}.path", out)
             if details.type not in _HOST_PATH_TYPES:
                 out.append(unsupported(f"{path}.type", details.type, _HOST_PATH_TYPES))
         case "local":
-            validate_no_backsteps(details.path, f"{path}.path", out)
+            validate_no_parent_references(details.path, f"{path}.path", out)
             validate_no_null(details.path, f"{path}.path", out)
         case "configMap" if not details.localObjectReference.name:
             out.append(required(f"{path}.name"))
@@ -252,7 +252,7 @@ def _validate_details(name: str, details: Any, path: str, out: list[Violation]) 
 
 def _validate_byte(value: int, path: str, out: list[Violation]) -> None:
     if not 0 <= value <= 255:
-        out.append(invalid(path, value, between(0, 255)))
+        out.append(invalid(path, value, range_message(0, 255)))
 
 
 def _validate_ephemeral(source: EphemeralVolumeSource, path: str, out: list[Violation]) -> None:
@@ -291,10 +291,10 @@ def _validate_projected(sources: Sequence[VolumeProjection], path: str, out: lis
                     out.append(required(f"{where}.name"))
                 _validate_items(source.items, f"{where}.items", out)
                 places = [item.path for item in source.items]
-            _validate_places(places, taken, where, out)
+            _validate_unique_paths(places, taken, where, out)
 
 
-def _validate_places(places: Iterable[str], taken: set[str], path: str, out: list[Violation]) -> None:
+def _validate_unique_paths(places: Iterable[str], taken: set[str], path: str, out: list[Violation]) -> None:
     for place in filter(None, places):
         if place in taken:
             out.append(invalid(path, place, "conflicting duplicate paths"))
@@ -303,14 +303,16 @@ def _validate_places(places: Iterable[str], taken: set[str], path: str, out: lis
 
 def _validate_token(token: ServiceAccountTokenProjection, path: str, out: list[Violation]) -> None:
     if not MIN_TOKEN_SECONDS <= token.expirationSeconds <= MAX_TOKEN_SECONDS:
-        out.append(invalid(f"{path}.expirationSeconds", token.expirationSeconds, between(MIN_TOKEN_SECONDS, MAX_TOKEN_SECONDS)))
-    _validate_place(token.path, f"{path}.path", out)
+        out.append(
+            invalid(f"{path}.expirationSeconds", token.expirationSeconds, range_message(MIN_TOKEN_SECONDS, MAX_TOKEN_SECONDS))
+        )
+    _validate_volume_path(token.path, f"{path}.path", out)
 
 
 def _validate_items(items: Iterable[KeyToPath | DownwardAPIVolumeFile], path: str, out: list[Violation]) -> None:
     for index, item in enumerate(items):
         where = f"{path}[{index}]"
-        _validate_place(item.path, f"{where}.path", out)
+        _validate_volume_path(item.path, f"{where}.path", out)
         if item.HasField("mode"):
             _validate_mode(item.mode, f"{where}.mode", out)
         if isinstance(item, DownwardAPIVolumeFile):
@@ -337,7 +339,7 @@ def _validate_mode(mode: int, path: str, out: list[Violation]) -> None:
         out.append(invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive"))
 
 
-def _validate_place(place: str, path: str, out: list[Violation]) -> None:
+def _validate_volume_path(place: str, path: str, out: list[Violation]) -> None:
     """Validate the path of a file, which is relative to the volume. Names that start with ".." are reserved for the kubelet."""
     if not place:
         out.append(required(path))
@@ -406,7 +408,7 @@ def validate_claim_spec(spec: PersistentVolumeClaimSpec, path: str, out: list[Vi
     validate_class_name(spec.volumeAttributesClassName, f"{path}.volumeAttributesClassName", out)
 
 
-def size_of(amounts: Mapping[str, Quantity]) -> Decimal:
+def storage_size(amounts: Mapping[str, Quantity]) -> Decimal:
     """Return the amount of storage; 0 if it is absent or invalid."""
     with suppress(QuantityError):
         return parse(amounts[STORAGE_RESOURCE].string) if STORAGE_RESOURCE in amounts else Decimal(0)

@@ -153,8 +153,8 @@ def classify_error(error: grpc.aio.AioRpcError) -> MemberFailure | StorageError 
         return TooLarge(f"{text}; check --max-request-bytes and --max-txn-ops of etcd: the defaults or more are required")
     if error.code() in TRANSIENT:
         return MemberFailure.LOST
-    return StorageError(describe(error))
+    return StorageError(describe_rpc_error(error))
 
 
-def describe(error: grpc.aio.AioRpcError) -> str:
+def describe_rpc_error(error: grpc.aio.AioRpcError) -> str:
     return f"{error.code().name}: {error.details()}"

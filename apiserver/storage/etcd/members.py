@@ -97,7 +97,7 @@ class EtcdMembers:
         self.all = self._connect_members()
         self.current = self.all[0]
 
-    def leave(self, member: EtcdMember) -> None:
+    def switch_member(self, member: EtcdMember) -> None:
         """Switch from `member`, which failed, to the next one, unless another call has done so."""
         if member is self.current:
             number = self.all.index(member)

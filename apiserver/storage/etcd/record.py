@@ -26,7 +26,7 @@ import click
 import grpc
 from aetcd.rpc import RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest
 
-from pinnace.apiserver.storage.etcd.codec import RevisionCompacted, classify_error, describe
+from pinnace.apiserver.storage.etcd.codec import RevisionCompacted, classify_error, describe_rpc_error
 from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdMember, EtcdMembers, add_tls_options
 from pinnace.apiserver.storage.etcd.storage import oldest_revision
 from pinnace.history.records import Compaction, Record, StoredChange, decode_facts, digest_of, encode_record
@@ -84,7 +84,7 @@ class HistoryRecorder:
                         self._write_events(response.events)
             except StreamBroken as error:
                 log.warning("%s: %s; resuming after revision %d on another member", member.endpoint, error, self.revision)
-                self._members.leave(member)
+                self._members.switch_member(member)
                 await asyncio.sleep(RETRY)
 
     def _write_events(self, events: Sequence[Any]) -> None:
@@ -107,9 +107,9 @@ class HistoryRecorder:
                     await member.kv.Range(request, timeout=SILENCE_LIMIT, metadata=REQUIRE_LEADER)
             except grpc.aio.AioRpcError as error:
                 if isinstance(classify_error(error), RevisionCompacted):
-                    self._write_note(await oldest_revision(member, SILENCE_LIMIT))
+                    self._write_compaction(await oldest_revision(member, SILENCE_LIMIT))
 
-    def _write_note(self, revision: int | None) -> None:
+    def _write_compaction(self, revision: int | None) -> None:
         if revision is not None and revision > self._compacted:
             self._compacted = revision
             self._write(Compaction(self._clock(), revision))
@@ -133,7 +133,7 @@ async def _watch_responses(member: EtcdMember, start_revision: int) -> AsyncGene
             yield response
         raise StreamBroken("etcd ended the watch")
     except grpc.aio.AioRpcError as error:
-        raise StreamBroken(describe(error)) from None
+        raise StreamBroken(describe_rpc_error(error)) from None
     except TimeoutError:
         raise StreamBroken(f"no response for {SILENCE_LIMIT:g} s") from None
     except asyncio.InvalidStateError:

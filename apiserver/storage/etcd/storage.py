@@ -55,7 +55,7 @@ from pinnace.apiserver.storage.etcd.codec import (
     RevisionCompacted,
     classify_error,
     decode_event,
-    describe,
+    describe_rpc_error,
 )
 from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdMember, EtcdMembers
 from pinnace.apiserver.storage.interface import (
@@ -150,11 +150,11 @@ class EtcdStorage:
     async def watch(self, start_revision: int) -> AsyncGenerator[ChangeBatch]:
         member = self._watched = self._members.current
         try:
-            async with aclosing(watch(member, start_revision)) as batches:
+            async with aclosing(watch_member(member, start_revision)) as batches:
                 async for batch in batches:
                     yield batch
         except StorageUnavailable:
-            self._members.leave(member)
+            self._members.switch_member(member)
             raise
         except asyncio.CancelledError:
             if self._is_closed_by_us():
@@ -162,7 +162,7 @@ class EtcdStorage:
             raise
 
     def watch_stalled(self) -> None:
-        self._members.leave(self._watched)
+        self._members.switch_member(self._watched)
 
     async def compact(self, revision: int) -> None:
         """Compact the history. If etcd is out of space, also free the space and clear the alarm."""
@@ -187,7 +187,7 @@ class EtcdStorage:
     async def renew_lease(self, lease: int) -> float:
         loop = asyncio.get_running_loop()
         sent = loop.time()
-        ttl = await self._call_members(lambda member, timeout: _keep_alive(member, lease, timeout))
+        ttl = await self._call_members(lambda member, timeout: _keep_lease_alive(member, lease, timeout))
         if ttl <= 0:
             raise LeaseNotFound("the lease has expired or was revoked")
         return float(ttl - (loop.time() - sent))
@@ -229,7 +229,7 @@ class EtcdStorage:
                 return await self._call_member(attempt, member, (deadline - asyncio.get_running_loop().time()) / left)
             except grpc.aio.AioRpcError as error:
                 self._classify_failure(member, error)
-                failure = f"{member.endpoint}: {describe(error)}"
+                failure = f"{member.endpoint}: {describe_rpc_error(error)}"
         raise StorageUnavailable(failure)
 
     async def _call_members(self, attempt: Attempt) -> Any:
@@ -249,7 +249,7 @@ class EtcdStorage:
                 patience = min(left, max(QUICK, (loop.time() - began) / 2))
                 answered, _ = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 if not answered:
-                    self._members.leave(member)
+                    self._members.switch_member(member)
                     failure = f"{member.endpoint}: no response within {patience:.1f} s"
                 for answer in answered:
                     blamed = asked.pop(answer)
@@ -257,9 +257,9 @@ class EtcdStorage:
                         return answer.result()
                     except grpc.aio.AioRpcError as error:
                         self._classify_failure(blamed, error)
-                        failure = f"{blamed.endpoint}: {describe(error)}"
+                        failure = f"{blamed.endpoint}: {describe_rpc_error(error)}"
                     except (CallCancelled, grpc.aio.UsageError):
-                        self._members.leave(blamed)
+                        self._members.switch_member(blamed)
                         failure = f"{blamed.endpoint}: {_RETIRED}"
                 if answered:
                     refusals += 1
@@ -279,14 +279,14 @@ class EtcdStorage:
             try:
                 return await self._call_member(attempt, member, deadline - asyncio.get_running_loop().time())
             except grpc.aio.AioRpcError as error:
-                failure = f"{member.endpoint}: {describe(error)}"
+                failure = f"{member.endpoint}: {describe_rpc_error(error)}"
                 if self._classify_failure(member, error) is MemberFailure.LOST:
                     raise CommitOutcomeUnknown(failure) from None
             except CallCancelled:
-                self._members.leave(member)
+                self._members.switch_member(member)
                 raise CommitOutcomeUnknown(f"{member.endpoint}: {_RETIRED}") from None
             except grpc.aio.UsageError:  # the channel was closed before the request was sent
-                self._members.leave(member)
+                self._members.switch_member(member)
                 failure = f"{member.endpoint}: {_RETIRED}"
         raise StorageUnavailable(failure)
 
@@ -309,7 +309,7 @@ class EtcdStorage:
         verdict = classify_error(error)
         if not isinstance(verdict, MemberFailure):
             raise verdict from None
-        self._members.leave(member)
+        self._members.switch_member(member)
         return verdict
 
     async def _compacted_error(self, asked: int) -> Compacted:
@@ -321,11 +321,11 @@ def _closed_error() -> StorageUnavailable:
     return StorageUnavailable("the storage is closed")
 
 
-async def _keep_alive(member: EtcdMember, lease: int, timeout: float) -> int:
+async def _keep_lease_alive(member: EtcdMember, lease: int, timeout: float) -> int:
     """Renew the lease and return its TTL in seconds; 0 if it is gone."""
     call = member.lease.LeaseKeepAlive(metadata=REQUIRE_LEADER, timeout=timeout)
     try:
-        await send(call, LeaseKeepAliveRequest(ID=lease))
+        await send_request(call, LeaseKeepAliveRequest(ID=lease))
         response = await call.read()
         if response is grpc.aio.EOF:
             raise StorageUnavailable(f"{member.endpoint} ended the stream of lease renewals")
@@ -354,7 +354,7 @@ class FragmentAssembler:
         if changes and changes[0].mod_revision <= self.revision:
             changes = [change for change in changes if change.mod_revision > self.revision]
         if changes:
-            _refuse_gap(self.revision, changes)
+            _require_no_gap(self.revision, changes)
             self.revision = changes[-1].mod_revision
         return changes
 
@@ -379,26 +379,26 @@ class StallDetector:
             )
 
 
-async def watch(member: EtcdMember, start_revision: int) -> AsyncGenerator[ChangeBatch]:
+async def watch_member(member: EtcdMember, start_revision: int) -> AsyncGenerator[ChangeBatch]:
     """Watch all keys from `start_revision` on. Raises Compacted, StorageUnavailable. The call is cancelled when the watch is
     closed."""
     assembler, stall = FragmentAssembler(start_revision), StallDetector()
     loop = asyncio.get_running_loop()
     call = member.watch.Watch(metadata=REQUIRE_LEADER)
     reader = WatchReader(call)
-    probing = asyncio.create_task(reader.probe())
+    probing = asyncio.create_task(reader.probe_silent_watch())
     try:
         await _write(call, WatchRequest(create_request=_watch_all_request(max(1, start_revision - 1))))
         while True:
             response = await reader.read()
             if response.canceled:
-                raise _why_canceled(response)
+                raise _watch_cancel_error(response)
             changes = assembler.add(response)
             stall.check_response(response, assembler.revision, loop.time())
             if changes or not response.events:
                 yield ChangeBatch(assembler.revision, changes)
     except grpc.aio.AioRpcError as error:
-        raise StorageUnavailable(f"the watch on {member.endpoint} failed: {describe(error)}") from None
+        raise StorageUnavailable(f"the watch on {member.endpoint} failed: {describe_rpc_error(error)}") from None
     finally:
         probing.cancel()
         call.cancel()
@@ -409,7 +409,7 @@ async def oldest_revision(member: EtcdMember, timeout: float) -> int | None:
     time."""
     call = member.watch.Watch(metadata=REQUIRE_LEADER, timeout=timeout)
     try:
-        await send(call, WatchRequest(create_request=_watch_all_request(1)))
+        await send_request(call, WatchRequest(create_request=_watch_all_request(1)))
         with CancellationGuard():
             async for response in call:
                 if response.canceled:
@@ -422,7 +422,7 @@ async def oldest_revision(member: EtcdMember, timeout: float) -> int | None:
 
 
 class WatchReader:
-    """Reads the responses of a watch's call. `probe` must run concurrently.
+    """Reads the responses of a watch's call. `probe_silent_watch` must run concurrently.
 
     `read` awaits the call, without a task and a timeout of its own. It then takes two iterations of the event loop, instead of
     five. On a busy server an iteration takes 10 ms or more, and the watch must keep up with all revisions: otherwise, up to 200
@@ -448,7 +448,7 @@ class WatchReader:
             raise StorageUnavailable("etcd ended the watch")
         return response
 
-    async def probe(self) -> None:
+    async def probe_silent_watch(self) -> None:
         """Request progress after each PROBE_INTERVAL without a response. Cancel the call after SILENCE_LIMIT."""
         loop = asyncio.get_running_loop()
         probed = loop.time()
@@ -481,7 +481,7 @@ async def _write(call: Any, request: WatchRequest) -> None:
         pass  # the call has ended; the next read raises the error
 
 
-def _refuse_gap(revision_reached: int, changes: list[KeyChange]) -> None:
+def _require_no_gap(revision_reached: int, changes: list[KeyChange]) -> None:
     for change in changes:
         if change.mod_revision > revision_reached + 1:
             raise StorageUnavailable(
@@ -494,13 +494,13 @@ def _watch_all_request(revision: int) -> WatchCreateRequest:
     return WatchCreateRequest(key=ALL_KEYS, range_end=ALL_KEYS, start_revision=revision, progress_notify=True, fragment=True)
 
 
-def _why_canceled(response: Any) -> Compacted | StorageUnavailable:
+def _watch_cancel_error(response: Any) -> Compacted | StorageUnavailable:
     if response.compact_revision:
         return Compacted(response.compact_revision)
     return StorageUnavailable(f"etcd canceled the watch: {response.cancel_reason or 'no reason given'}")
 
 
-async def send(call: Any, request: Any) -> None:
+async def send_request(call: Any, request: Any) -> None:
     """Write a request, or return if the call has ended: the next `read` raises the error.
 
     Without this function, grpcio waits for the metadata to be sent. If that fails, it waits forever, regardless of the deadline
@@ -531,7 +531,7 @@ async def defragment_members(members: EtcdMembers, alarms: list[int], timeout: f
             await member.maintenance.Defragment(DefragmentRequest(), timeout=DEFRAGMENT_TIMEOUT)
             log.info("defragmented etcd member %s", member.endpoint)
         except grpc.aio.AioRpcError as error:
-            log.warning("cannot defragment etcd member %s: %s", member.endpoint, describe(error))
+            log.warning("cannot defragment etcd member %s: %s", member.endpoint, describe_rpc_error(error))
     for alarm in alarms:
         request = AlarmRequest(action=_DEACTIVATE, memberID=alarm, alarm=NOSPACE)
         await members.current.maintenance.Alarm(request, timeout=timeout, metadata=REQUIRE_LEADER)

@@ -28,7 +28,7 @@ from aetcd.rpc import (
     StatusResponse,
 )
 
-from pinnace.apiserver.storage.etcd.codec import describe
+from pinnace.apiserver.storage.etcd.codec import describe_rpc_error
 from pinnace.apiserver.storage.etcd.members import EtcdMember, add_tls_options
 from pinnace.runtime import process
 from pinnace.runtime.tls import TlsFiles
@@ -132,7 +132,7 @@ async def _call(call: Awaitable[R]) -> R:
     try:
         return await call
     except grpc.aio.AioRpcError as error:
-        raise process.RequestRefused(describe(error)) from None
+        raise process.RequestRefused(describe_rpc_error(error)) from None
 
 
 @click.command()

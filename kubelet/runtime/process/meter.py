@@ -39,9 +39,9 @@ class ProcessMeter:
         """One measurement at a time, even if a caller was cancelled."""
 
     async def measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure, running)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure_in_thread, running)
 
-    def _measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
+    def _measure_in_thread(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, ResourceUsage]]:
         table = procfs.read_process_table()
         children: dict[int, list[ProcessEntry]] = {}
         for entry in table.values():

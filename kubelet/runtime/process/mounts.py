@@ -106,7 +106,7 @@ def _make_mount_target(root: Path, target: Path, *, is_directory: bool, cover: P
             raise OSError(errno.ELOOP, f"mountPath leads through the symbolic link {here.relative_to(root)}")
         if here.exists():
             continue
-        if not _is_cover(parent):
+        if not _is_covering_tmpfs(parent):
             _cover_with_tmpfs(parent, cover)
         if index + 1 < len(parts) or is_directory:
             here.mkdir()
@@ -114,7 +114,7 @@ def _make_mount_target(root: Path, target: Path, *, is_directory: bool, cover: P
             here.touch()
 
 
-def _is_cover(folder: Path) -> bool:
+def _is_covering_tmpfs(folder: Path) -> bool:
     """Whether the folder is on a tmpfs of `_cover_with_tmpfs`."""
     return folder.stat().st_dev in _covers
 

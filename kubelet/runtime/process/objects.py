@@ -30,7 +30,7 @@ from pinnace.api.core_v1_pb2 import (
     VolumeProjection,
 )
 from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.runtime.downward import field_value, resource_value
 from pinnace.kubelet.runtime.interface import UnsupportedPod
 from pinnace.kubelet.runtime.process.atomic_writer import ProjectedFile
@@ -41,7 +41,7 @@ Objects = Mapping[Reference, Message | None]
 NO_OBJECTS: Objects = MappingProxyType({})
 NO_TOKENS: Tokens = MappingProxyType({})
 FILE_MODE = 0o644
-NO_ADDRESSES = Addresses("", "")
+NO_ADDRESSES = PodAddresses("", "")
 """Files cannot have the addresses of the pod: the API rejects their fields."""
 MAX_VOLUME = 64 << 20
 """Maximum bytes of the files of one volume. One ConfigMap or Secret has at most 1 MiB."""
@@ -68,7 +68,7 @@ def _text_values(found: Message | None) -> dict[str, str]:
     return {}
 
 
-def environment_from(container: Container, objects: Objects) -> dict[str, str]:
+def variables_of_env_from(container: Container, objects: Objects) -> dict[str, str]:
     """The variables of `envFrom`. Later sources replace earlier ones. Raises MissingObject."""
     variables: dict[str, str] = {}
     for source in container.envFrom:
@@ -98,7 +98,7 @@ def object_value(source: EnvVarSource, objects: Objects, namespace: str) -> str 
 def config_error(pod: Pod, container: Container, objects: Objects) -> str:
     """Why the container cannot be created: an object or a key of its variables is missing. Empty: nothing is."""
     try:
-        environment_from(container, objects)
+        variables_of_env_from(container, objects)
         for variable in container.env:
             if variable.HasField("valueFrom") and any(
                 variable.valueFrom.HasField(field) for field in ("configMapKeyRef", "secretKeyRef")
@@ -109,7 +109,7 @@ def config_error(pod: Pod, container: Container, objects: Objects) -> str:
     return ""
 
 
-def has_files(volume: Volume) -> bool:
+def is_written_by_volume_files(volume: Volume) -> bool:
     """Whether `volume_files` makes the files of the volume."""
     source = volume.volumeSource
     return any(source.HasField(kind) for kind in ("configMap", "secret", "projected", "downwardAPI"))

@@ -33,13 +33,20 @@ from types import MappingProxyType
 
 from pinnace.api.core_v1_pb2 import Container, EnvVar, Pod, Volume, VolumeMount
 from pinnace.api.quantity import amount
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.runtime.downward import field_value, resource_value
 from pinnace.kubelet.runtime.interface import UnsupportedPod
 from pinnace.kubelet.runtime.process import files
 from pinnace.kubelet.runtime.process.files import BindMount, ProcessPlan
 from pinnace.kubelet.runtime.process.images import ImageProgram, ImageTable, container_command
-from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, Objects, claim_path, environment_from, has_files, object_value
+from pinnace.kubelet.runtime.process.objects import (
+    NO_OBJECTS,
+    Objects,
+    claim_path,
+    is_written_by_volume_files,
+    object_value,
+    variables_of_env_from,
+)
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 LONGEST = 128 << 10
@@ -91,9 +98,9 @@ class VariableExpansion:
             return new
 
         closed = text.rfind(")") + 1  # there are no references beyond it, and searching an end for each "$(" would be slow
-        return self.take(_REFERENCE.sub(value, text[:closed]) + text[closed:].replace("$$", "$"), what)
+        return self.check_length(_REFERENCE.sub(value, text[:closed]) + text[closed:].replace("$$", "$"), what)
 
-    def take(self, value: str, what: str) -> str:
+    def check_length(self, value: str, what: str) -> str:
         """Count a value of another source. Raises UnsupportedPod."""
         if len(value) > LONGEST:
             raise self._too_long(what)
@@ -125,7 +132,7 @@ def base_environment(pod: Pod, home: str) -> dict[str, str]:
 def container_environment(
     pod: Pod,
     container: Container,
-    addresses: Addresses,
+    addresses: PodAddresses,
     volumes: Mapping[str, str],
     expansion: VariableExpansion,
     services: Mapping[str, str] = NO_VARIABLES,
@@ -136,24 +143,24 @@ def container_environment(
     `objects`: None if they are not known yet; then their variables are missing. Raises UnsupportedPod and MissingObject.
     """
     for name, text in services.items():
-        expansion.take(f"{name}={text}", "the variables of services (see enableServiceLinks)")
+        expansion.check_length(f"{name}={text}", "the variables of services (see enableServiceLinks)")
     variables = {**(image.env if image is not None else {}), **services, "POD_IP": addresses.pod}
     for name, path in volumes.items():
         variables[f"PINNACE_VOLUME_{re.sub('[^A-Z0-9]', '_', name.upper())}"] = path
     if objects is not None:
-        for name, text in environment_from(container, objects).items():
-            variables[name] = expansion.take(text, f'the variable "{name:.{_SHOWN}}" of envFrom')
+        for name, text in variables_of_env_from(container, objects).items():
+            variables[name] = expansion.check_length(text, f'the variable "{name:.{_SHOWN}}" of envFrom')
     for variable in container.env:
         what = f'env "{variable.name:.{_SHOWN}}"'
         if not variable.HasField("valueFrom"):
             variables[variable.name] = expansion.expand(variable.value, variables, what)
         elif (value := _variable_value(pod, container, variable, addresses, objects)) is not None:
-            variables[variable.name] = expansion.take(value, what)
+            variables[variable.name] = expansion.check_length(value, what)
     return variables
 
 
 def _variable_value(
-    pod: Pod, container: Container, variable: EnvVar, addresses: Addresses, objects: Objects | None
+    pod: Pod, container: Container, variable: EnvVar, addresses: PodAddresses, objects: Objects | None
 ) -> str | None:
     """The value of a valueFrom. None: an optional variable that is missing, or one of an object that is not known yet."""
     source = variable.valueFrom
@@ -201,7 +208,9 @@ def read_only_volumes(pod: Pod) -> frozenset[str]:
     API, which the kubelet writes, and claims that the pod uses read-only.
     """
     return frozenset(
-        volume.name for volume in pod.spec.volumes if has_files(volume) or volume.volumeSource.persistentVolumeClaim.readOnly
+        volume.name
+        for volume in pod.spec.volumes
+        if is_written_by_volume_files(volume) or volume.volumeSource.persistentVolumeClaim.readOnly
     )
 
 
@@ -331,7 +340,7 @@ def credentials_kubeconfig(volume: str, environment: Mapping[str, str], namespac
 def build_process_plan(
     pod: Pod,
     container: Container,
-    addresses: Addresses,
+    addresses: PodAddresses,
     root: Path,
     where: Mapping[str, str],
     services: Mapping[str, str] = NO_VARIABLES,

@@ -33,7 +33,14 @@ from pinnace.client.errors import ApiError, NotFound, unavailable_error
 from pinnace.client.workqueue import DelayingQueue
 from pinnace.kubelet.runtime.interface import Moment, UnsupportedPod, VolumeProgress
 from pinnace.kubelet.runtime.process.atomic_writer import write_atomically
-from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects, config_error, has_files, volume_files
+from pinnace.kubelet.runtime.process.objects import (
+    NO_OBJECTS,
+    MissingObject,
+    Objects,
+    config_error,
+    is_written_by_volume_files,
+    volume_files,
+)
 from pinnace.kubelet.runtime.process.plan import make_volumes, unsupported_volume, volume_paths
 from pinnace.kubelet.runtime.process.root import RuntimeRoot
 from pinnace.kubelet.runtime.process.tokens import PodTokens, RequestToken, token_keys
@@ -99,7 +106,7 @@ class ProcessVolumeManager:
         self._report, self._event = report, event
 
     def publish_volumes(self, pod: Pod, now: Moment) -> float:
-        needs = any(has_files(volume) or unsupported_volume(volume) for volume in pod.spec.volumes)
+        needs = any(is_written_by_volume_files(volume) or unsupported_volume(volume) for volume in pod.spec.volumes)
         if not needs and next(pod_references(pod), None) is None:
             return now.monotonic
         uid = pod.metadata.uid
@@ -135,7 +142,7 @@ class ProcessVolumeManager:
             await asyncio.gather(*(self._renew_tokens(mounts) for mounts in round_.values()))
             for uid, mounts in round_.items():
                 if self._pods.get(uid) is mounts:
-                    await self._sync(uid, mounts, errors)
+                    await self._sync_pod_volumes(uid, mounts, errors)
 
     async def _renew_tokens(self, mounts: _MountedPod) -> None:
         if next(token_keys(mounts.pod), None) is not None:
@@ -176,20 +183,20 @@ class ProcessVolumeManager:
             except ApiError as error:
                 return error
 
-    async def _sync(self, uid: str, mounts: _MountedPod, errors: Mapping[tuple[str, Reference], ApiError]) -> None:
+    async def _sync_pod_volumes(self, uid: str, mounts: _MountedPod, errors: Mapping[tuple[str, Reference], ApiError]) -> None:
         """Write the volumes of a pod, and report what its containers wait for."""
         pod, failure = mounts.pod, ""
         unread = [reference for reference in mounts.references if reference not in mounts.objects]
         if unread:
             failure = f'{unread[0].kind} "{unread[0].name}": {errors.get((pod.metadata.namespace, unread[0]), "not read yet")}'
         else:
-            failure = await self._mount(uid, mounts)
+            failure = await self._mount_volumes(uid, mounts)
         if self._pods.get(uid) is not mounts:  # the pod was deleted meanwhile
             return
         if failure and failure != mounts.told:
             self._event(pod, "Warning", "FailedMount", failure)
         mounted = mounts.progress.mounted or not failure
-        held = self._held_containers(mounts) if mounted else {}
+        held = self._containers_with_config_errors(mounts) if mounted else {}
         for message in {message for name, message in held.items() if mounts.progress.held.get(name) != message}:
             self._event(pod, "Warning", "Failed", f"Error: {message}")
         mounts.told = failure
@@ -201,12 +208,12 @@ class ProcessVolumeManager:
             mounts.progress = progress
             self._report(uid, progress)
 
-    def _held_containers(self, mounts: _MountedPod) -> dict[str, str]:
+    def _containers_with_config_errors(self, mounts: _MountedPod) -> dict[str, str]:
         containers = all_containers(mounts.pod.spec)
         result = {container.name: config_error(mounts.pod, container, mounts.objects) for container in containers}
         return {name: message for name, message in result.items() if message}
 
-    async def _mount(self, uid: str, mounts: _MountedPod) -> str:
+    async def _mount_volumes(self, uid: str, mounts: _MountedPod) -> str:
         """Return the failure, or an empty string. Files are written in a thread."""
         pod, folder = mounts.pod, self._root.pod_directory(uid) / "volumes"
         name = ""
@@ -215,7 +222,7 @@ class ProcessVolumeManager:
                 name = volume.name
                 if kind := unsupported_volume(volume):
                     raise UnsupportedPod(f"the process runtime does not support {kind}")
-                if has_files(volume):
+                if is_written_by_volume_files(volume):
                     files = volume_files(pod, volume, mounts.objects, mounts.tokens.current)
                     await asyncio.to_thread(write_atomically, folder / volume.name, files)
             if not mounts.progress.mounted:

@@ -183,12 +183,12 @@ class RuntimeRoot:
 
     def has_pod(self, uid: str) -> bool:
         """Whether this runtime has prepared the pod. `uid`: see `attempt_directories`."""
-        return _is_name(uid) and self.pod_directory(uid).is_dir()
+        return _is_file_name(uid) and self.pod_directory(uid).is_dir()
 
     def read_pod_address(self, uid: str) -> str:
         """The address of a prepared pod; empty if there is none. `uid`: see `attempt_directories`."""
         try:
-            return (self.pod_directory(uid) / ADDRESS).read_text() if _is_name(uid) else ""
+            return (self.pod_directory(uid) / ADDRESS).read_text() if _is_file_name(uid) else ""
         except FileNotFoundError:
             return ""
 
@@ -196,7 +196,7 @@ class RuntimeRoot:
         """The kept directories of the attempts of a container, the latest last. Names of callers are validated: a name that
         leads elsewhere has no directories.
         """
-        if not (_is_name(uid) and _is_name(container)):
+        if not (_is_file_name(uid) and _is_file_name(container)):
             return []
         home = self.pod_directory(uid) / "containers" / container
         return [home / str(number) for number in sorted(int(path.name) for path in home.glob("[0-9]*"))]
@@ -213,7 +213,7 @@ class RuntimeRoot:
         return folder.rename(target)
 
 
-def _is_name(name: str) -> bool:
+def _is_file_name(name: str) -> bool:
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 

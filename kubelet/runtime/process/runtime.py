@@ -34,7 +34,7 @@ from typing import Any
 from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Pod
 from pinnace.api.pods import all_containers
 from pinnace.api.scalars import to_seconds
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.runtime.interface import (
     ContainerCall,
     ContainerExit,
@@ -243,7 +243,7 @@ class ContainerAttempt:
 class _Sandbox:
     """One pod."""
 
-    def __init__(self, pod: Pod, addresses: Addresses, folder: Path) -> None:
+    def __init__(self, pod: Pod, addresses: PodAddresses, folder: Path) -> None:
         self.pod = pod
         self.addresses = addresses
         self.folder = folder
@@ -305,7 +305,7 @@ class ProcessRuntime:
             if folder not in self._root.removing:
                 self._start_removal(folder)
 
-    def prepare_pod(self, pod: Pod, addresses: Addresses) -> None:
+    def prepare_pod(self, pod: Pod, addresses: PodAddresses) -> None:
         sandbox = _Sandbox(pod, addresses, self._root.pod_directory(pod.metadata.uid))
         where = volume_paths(pod, sandbox.folder / "volumes")
         for container in (*pod.spec.initContainers, *pod.spec.containers):
@@ -321,7 +321,7 @@ class ProcessRuntime:
         )  # a kubelet that was killed before it could report has already started it
 
     def adopt_pod(self, pod: Pod, now: Moment) -> None:
-        addresses = Addresses(pod.status.hostIP, pod.status.podIP)
+        addresses = PodAddresses(pod.status.hostIP, pod.status.podIP)
         sandbox = _Sandbox(pod, addresses, self._root.pod_directory(pod.metadata.uid))
         with suppress(OSError, UnsupportedPod):  # then the started attempt is the status
             _make_pod_folder(sandbox)

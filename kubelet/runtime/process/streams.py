@@ -73,7 +73,7 @@ async def read_log(path: Path, wanted: LogSelection, ended: Callable[[], bool]) 
         async for entries in batches:
             if text := render.lines(entries):
                 yield text
-            if render.full:
+            if render.is_full:
                 return
 
 
@@ -85,7 +85,7 @@ async def read_entries(
     try:
         while file is not None:
             last = ended() or not follow
-            newest = _is_newest(file, path)
+            newest = _is_current_log_file(file, path)
             rest = b""
             while data := file.read(CHUNK):
                 *lines, rest = (rest + data).split(b"\n")
@@ -111,7 +111,7 @@ class _LogRenderer:
         self._inside = False  # of a line
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return self._left == 0
 
     def lines(self, entries: list[bytes]) -> bytes:
@@ -151,14 +151,14 @@ def _open_first_entry(path: Path, tail: int | None) -> BinaryIO | None:
             file.close()
         file = older
         if tail is not None:
-            offset, tail = _seek_back(file, tail)
+            offset, tail = _seek_last_lines(file, tail)
             file.seek(offset)
             if tail < 0:
                 break
     return file
 
 
-def _seek_back(file: BinaryIO, lines: int) -> tuple[int, int]:
+def _seek_last_lines(file: BinaryIO, lines: int) -> tuple[int, int]:
     """The offset of the last `lines` lines, and how many to read from older files; -1: this file has none of them."""
     position = file.seek(0, os.SEEK_END)
     while position > 0:
@@ -174,7 +174,7 @@ def _seek_back(file: BinaryIO, lines: int) -> tuple[int, int]:
     return 0, lines
 
 
-def _is_newest(file: BinaryIO, path: Path) -> bool:
+def _is_current_log_file(file: BinaryIO, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:  # rotated at this moment, or the pod was deleted
@@ -208,9 +208,9 @@ async def run_command(
     """`stdin` None: no input. The last response has the exit code. Raises OSError."""
     command = await (_start_command_on_terminal(plan) if tty else _start_command(plan, stdin is not None))
     written: Written = asyncio.Queue(1)
-    tasks = [asyncio.ensure_future(command.copy(written))]
+    tasks = [asyncio.ensure_future(command.copy_output(written))]
     if stdin is not None:
-        tasks.append(asyncio.ensure_future(command.feed(stdin)))
+        tasks.append(asyncio.ensure_future(command.feed_input(stdin)))
     try:
         while (response := await written.get()) is not None:
             yield response
@@ -259,15 +259,15 @@ class _Command(SubprocessStreamProtocol):
     def close(self) -> None:
         self._process.close()
 
-    async def copy(self, written: Written) -> None:
+    async def copy_output(self, written: Written) -> None:
         """The next output, or None at the end."""
         assert self.stdout is not None and self.stderr is not None
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._pump(self.stdout, lambda data: ExecResponse(stdout=data), written))
-            group.create_task(self._pump(self.stderr, lambda data: ExecResponse(stderr=data), written))
+            group.create_task(self._pump_output(self.stdout, lambda data: ExecResponse(stdout=data), written))
+            group.create_task(self._pump_output(self.stderr, lambda data: ExecResponse(stderr=data), written))
         await written.put(None)
 
-    async def _pump(self, stream: asyncio.StreamReader, wrap: Callable[[bytes], ExecResponse], written: Written) -> None:
+    async def _pump_output(self, stream: asyncio.StreamReader, wrap: Callable[[bytes], ExecResponse], written: Written) -> None:
         """Read until the end of the stream, or until a pause after the exit of the command, because another process may keep
         the pipe open.
         """
@@ -285,7 +285,7 @@ class _Command(SubprocessStreamProtocol):
                 reading.cancel()
             await written.put(wrap(reading.result()))
 
-    async def feed(self, stdin: AsyncIterator[bytes]) -> None:
+    async def feed_input(self, stdin: AsyncIterator[bytes]) -> None:
         """Write input until it ends, or the command closes its end."""
         assert self.stdin is not None
         with suppress(BrokenPipeError, ConnectionResetError):
@@ -307,17 +307,17 @@ class _TerminalCommand(_Command):
         super().close()
         os.close(self._terminal)
 
-    async def copy(self, written: Written) -> None:
+    async def copy_output(self, written: Written) -> None:
         reader = asyncio.StreamReader(CHUNK)
         loop, ours = asyncio.get_running_loop(), os.fdopen(os.dup(self._terminal), "rb", buffering=0)
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ours)
         try:
-            await self._pump(reader, lambda data: ExecResponse(stdout=data), written)
+            await self._pump_output(reader, lambda data: ExecResponse(stdout=data), written)
         finally:
             transport.close()
         await written.put(None)
 
-    async def feed(self, stdin: AsyncIterator[bytes]) -> None:
+    async def feed_input(self, stdin: AsyncIterator[bytes]) -> None:
         loop, ours = asyncio.get_running_loop(), os.fdopen(os.dup(self._terminal), "wb", buffering=0)
         transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, ours)
         writer = asyncio.StreamWriter(transport, protocol, None, loop)

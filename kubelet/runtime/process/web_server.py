@@ -116,20 +116,20 @@ class WebRequestHandler(http.server.BaseHTTPRequestHandler):
             if path.strip("/"):
                 self.send_error(HTTPStatus.NOT_FOUND)
             else:
-                self._send("text/html", self.server.page, with_body=with_body)
+                self._send_body("text/html", self.server.page, with_body=with_body)
             return
         with file:
             name = path if not path.endswith("/") and "." in path.rpartition("/")[2] else "index.html"
             self._send_file(file, mimetypes.guess_type(name)[0] or "application/octet-stream", with_body=with_body)
 
-    def _send(self, kind: str, body: bytes, *, with_body: bool) -> None:
-        self._begin(kind, len(body))
+    def _send_body(self, kind: str, body: bytes, *, with_body: bool) -> None:
+        self._send_headers(kind, len(body))
         if with_body:
             self.wfile.write(body)
 
     def _send_file(self, file: BinaryIO, kind: str, *, with_body: bool) -> None:
         left = os.fstat(file.fileno()).st_size
-        self._begin(kind, left)
+        self._send_headers(kind, left)
         while with_body and left:
             data = file.read(min(CHUNK, left))
             if not data:  # the file was truncated
@@ -138,7 +138,7 @@ class WebRequestHandler(http.server.BaseHTTPRequestHandler):
             left -= len(data)
             self.wfile.write(data)
 
-    def _begin(self, kind: str, length: int) -> None:
+    def _send_headers(self, kind: str, length: int) -> None:
         self._length = length
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", f"{kind}; charset=utf-8" if kind.startswith("text/") else kind)

@@ -100,7 +100,7 @@ async def add_nodes(session: CommandSession, count: int, prefix: str, fleet: str
         for start in range(0, count, BATCH):
             batch = names[start : start + BATCH]
             numbered = enumerate(batch, start)
-            made = [build_node(name, owner, machines.shapes.of(number), zoned=zoned) for number, name in numbered]
+            made = [build_node(name, owner, machines.shapes.shape_of_node(number), zoned=zoned) for number, name in numbered]
             outcomes = await session.client.nodes.create_batch(made)
             for name, outcome in zip(batch, outcomes, strict=True):
                 if (error := error_of(outcome)) is not None:

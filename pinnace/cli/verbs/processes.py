@@ -64,8 +64,8 @@ def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *,
             wanted, live = running.run_coroutine(_split_by_state(cluster, list(dict.fromkeys(names)), steps))
             main: Coroutine[Any, Any, object] = cluster.restart(wanted, steps, timeout=timeout)
         else:
-            running.run_coroutine(cluster.settle(steps))
-            wanted, live = cluster.ended(), []
+            running.run_coroutine(cluster.wait_until_stopped(steps))
+            wanted, live = cluster.stopped_processes(), []
             main = cluster.resume(steps, timeout=timeout)
         if verb != "restart":
             for name in live:
@@ -113,8 +113,8 @@ def check_names(cluster: Cluster, names: Sequence[str]) -> None:
 
 async def _split_by_state(cluster: Cluster, names: Sequence[str], steps: Steps) -> tuple[list[str], list[str]]:
     """Return the processes that do not run, and those that do."""
-    await cluster.settle(steps, names)
-    ended = cluster.ended()
+    await cluster.wait_until_stopped(steps, names)
+    ended = cluster.stopped_processes()
     return [name for name in names if name in ended], [name for name in names if name not in ended]
 
 
@@ -157,7 +157,7 @@ async def _find_leaders(cluster: Cluster, names: Sequence[str]) -> list[str]:
 
 async def _restart_process(cluster: Cluster, name: str, steps: Steps, timeout: float) -> None:
     """Stop a running process and start it again, or have its successor take over its listeners. Return when it is ready."""
-    if cluster.can_succeed(name):
+    if cluster.can_replace_by_successor(name):
         steps.waiting(f"the successor of {name}")
         await cluster.replace_by_successor(name)
         click.echo(f"{name} was replaced without interruption (pid {cluster.pid(name)})")
@@ -187,7 +187,7 @@ def _renew_certificates(cluster: Cluster) -> tuple[list[str], Failure | None]:
     try:
         with cluster.folder.locked(), cluster.folder.translate_os_errors():
             return certificates.renew_certificates(
-                pki_folder(cluster.spec.data_dir), fleet_node_names(cluster.reloaded().spec)
+                pki_folder(cluster.spec.data_dir), fleet_node_names(cluster.reload().spec)
             ), None
     except ValueError as error:
         hint = "put back what was there; `pinnace doctor` looks into all of them"
@@ -272,7 +272,7 @@ def stop(settings: Settings, data_dir: Path | None) -> None:
 
 async def _stop_cluster(cluster: Cluster, steps: Steps) -> None:
     folder = cluster.spec.data_dir
-    where, count = data_dir_flag(folder), len(cluster.state.processes) - len(cluster.ended())
+    where, count = data_dir_flag(folder), len(cluster.state.processes) - len(cluster.stopped_processes())
     steps.waiting(f"{count} processes to end")
     killed = await cluster.stop()
     steps.quiet()

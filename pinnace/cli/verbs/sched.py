@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pinnace.api.records import CacheDump, NodeRoom, Place, QueueDump, to_json
+from pinnace.api.records import CacheDump, NodeRoom, QueueDump, QueuePlace, to_json
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import clusters, running
 from pinnace.cli.local.schedulers import ask_scheduler
@@ -79,7 +79,7 @@ sched.add_command(dump)
 
 def queue_lines(found: QueueDump) -> Iterator[str]:
     counts, permit = found.counts, found.permit
-    told = [place for place in Place if place is not Place.IN_FLIGHT or place in counts]
+    told = [place for place in QueuePlace if place is not QueuePlace.IN_FLIGHT or place in counts]
     numbers = ", ".join(f"{counts.get(place, 0)} {place}" for place in told)
     yield f"{found.name}: {numbers}, {permit.number} wait in Permit"
     rows = [
@@ -92,7 +92,7 @@ def queue_lines(found: QueueDump) -> Iterator[str]:
             f"{queued.backoff:g}s" if queued.backoff is not None else "",
             ", ".join(queued.refused_by),
         )
-        for place in Place
+        for place in QueuePlace
         for queued in found.places.get(place, ())
     ]
     rows += [(waiting.pod, f"permit on {waiting.node}", "", "", "", "", ", ".join(waiting.plugins)) for waiting in permit.first]

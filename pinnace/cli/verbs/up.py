@@ -333,9 +333,9 @@ async def _stop_cluster(settings: Settings, cluster: Cluster, steps: Steps) -> F
     folder, written = cluster.spec.data_dir, cluster.folder.kubeconfigs()
     steps.waiting("the processes to end")
     try:
-        result = cluster.reloaded()
-        stopped, ran = result.state.stopped, len(result.ended()) < len(result.state.processes)
-        await result.stop_to_the_end()
+        result = cluster.reload()
+        stopped, ran = result.state.stopped, len(result.stopped_processes()) < len(result.state.processes)
+        await result.stop_at_exit()
     except NoCluster:
         if not await processes.end_processes(folder):
             return None
@@ -415,7 +415,7 @@ async def follow_processes(cluster: Cluster, before: Sequence[ProcessStatus], sa
     with suppress(NoCluster, FolderError):
         async with cluster.client() as client:
             while True:
-                after = await view.cluster_status(cluster.reloaded().state, client)
+                after = await view.cluster_status(cluster.reload().state, client)
                 for line in list_process_changes(before, after):
                     say(line)
                 if not any(process.pid for process in after):

@@ -20,7 +20,17 @@ from google.rpc.status_pb2 import Status
 from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Event, Pod
 from pinnace.api.pods import ended
-from pinnace.api.records import Answer, Asked, Explanation, Malformed, Trouble, Unexplained, format_list, from_json, to_json
+from pinnace.api.records import (
+    Answer,
+    Asked,
+    Explanation,
+    Malformed,
+    PreemptionProblem,
+    Unexplained,
+    format_list,
+    from_json,
+    to_json,
+)
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli.command import verb
@@ -196,13 +206,13 @@ def _internal_error(message: str) -> Failure:
 
 def _why_not(unexplained: Unexplained) -> Failure | ApiError:
     match unexplained.kind:
-        case Trouble.USAGE:
+        case PreemptionProblem.USAGE:
             return usage_failure(
                 unexplained.error, hint="specify the configuration of the scheduler with --config FILE and --plugin"
             )
-        case Trouble.REFUSED:
+        case PreemptionProblem.REFUSED:
             return from_status(Status.FromString(b64decode(unexplained.status)))
-        case Trouble.TOO_SLOW:
+        case PreemptionProblem.TOO_SLOW:
             return Failure(unexplained.error, hint=HINT, code=ExitCode.UNAVAILABLE)
 
 

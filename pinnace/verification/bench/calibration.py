@@ -37,7 +37,7 @@ async def scratch_cluster(
             yield cluster
         finally:
             progress.waiting("the processes to end")
-            await cluster.end()
+            await cluster.take_down_at_exit()
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class Outage:
 
 
 def is_ready(obj: Node | Pod) -> bool:
-    return conditions.is_true(obj.status.conditions, "Ready")
+    return conditions.is_condition_true(obj.status.conditions, "Ready")
 
 
 class OutageObserver:

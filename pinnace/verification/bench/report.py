@@ -96,7 +96,7 @@ class BenchRun:
     violations: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     stage_cpu: Mapping[str, float] = field(default_factory=dict)
-    """CPU seconds of the API servers by stage (pinnace.apiserver.stages), or {} if they were not measured."""
+    """CPU seconds of the API servers by stage (pinnace.apiserver.stage_cpu), or {} if they were not measured."""
     works: Mapping[str, WorkResult] = field(default_factory=dict)
     """The kinds of work of a row that measures several."""
 

@@ -194,7 +194,7 @@ class ClusterUnderTest:
         return [name for name, _ in self._exited_processes() if not self._excused.get(name) and self._is_exit_excused(name)]
 
     def _exited_processes(self) -> list[tuple[str, int]]:
-        ended = sorted(set(self.cluster.ended()) - self._downed)
+        ended = sorted(set(self.cluster.stopped_processes()) - self._downed)
         return [(name, code) for name in ended if (code := self.cluster.exit_code(name)) is not None]
 
     def _is_exit_excused(self, name: str) -> bool:

@@ -239,7 +239,7 @@ async def start_chaos_cluster(
                 with suppress(OSError):  # for example, a full disk: most of the verdict does not need logs
                     shutil.copytree(cluster.folder.logs, folder / LOGS, dirs_exist_ok=True)
             finally:
-                await cluster.end()
+                await cluster.take_down_at_exit()
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ async def _get_node(client: Client, name: str) -> Node:
 
 def _ready_since(node: Node) -> float:
     """Return the time in seconds since the epoch. Raises CheckFailed if the node is not Ready."""
-    node_condition = conditions.find(node.status.conditions, "Ready")
+    node_condition = conditions.find_condition(node.status.conditions, "Ready")
     if node_condition is None or node_condition.status != "True":
         raise CheckFailed(f"{node.metadata.name} is not Ready")
     return float(to_seconds(node_condition.lastTransitionTime))

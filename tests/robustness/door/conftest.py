@@ -48,7 +48,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
                 await CreatedPods("listed-").create_pods([client], PODS, batch=500)
             yield cluster
         finally:
-            await cluster.end()
+            await cluster.take_down_at_exit()
 
 
 @pytest.fixture(scope="session")

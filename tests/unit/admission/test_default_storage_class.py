@@ -30,7 +30,7 @@ def stored(name: str, seconds: int, default: str = "true") -> KeyValue:
 )
 def test_default(classes: list[KeyValue], expected: str | None) -> None:
     cacher = Cacher(MemoryStorage())
-    cacher.install(5, classes)
+    cacher.install_state(5, classes)
     plugin = DefaultStorageClass(cacher.cache_of(STORAGE_CLASSES))
     silent, none, old = PersistentVolumeClaim(), PersistentVolumeClaim(), PersistentVolumeClaim()
     none.spec.storageClassName = ""

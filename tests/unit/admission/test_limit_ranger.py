@@ -31,7 +31,7 @@ def encoded(*items: Item, namespace: str = "default") -> bytes:
 
 def ranger(*items: Item, namespace: str = "default") -> LimitRanger:
     cacher = Cacher(MemoryStorage())
-    cacher.install(5, [KeyValue(LIMIT_RANGES.key(namespace, "l"), encoded(*items, namespace=namespace), 5, 5, 1)])
+    cacher.install_state(5, [KeyValue(LIMIT_RANGES.key(namespace, "l"), encoded(*items, namespace=namespace), 5, 5, 1)])
     return LimitRanger(cacher.cache_of(LIMIT_RANGES))
 
 
@@ -101,10 +101,10 @@ class TestDefaults:
 
     def test_ranges_are_those_of_now(self) -> None:
         cacher = Cacher(MemoryStorage())
-        cacher.install(5, [])
+        cacher.install_state(5, [])
         plugin, key = LimitRanger(cacher.cache_of(LIMIT_RANGES)), LIMIT_RANGES.key("default", "l")
         for revision, value in ((6, encoded({"type": "Container", "max": {"cpu": "1"}})), (7, None)):
-            cacher.apply(ChangeBatch(revision, [KeyChange(key, value, 6, revision)]))
+            cacher.apply_changes(ChangeBatch(revision, [KeyChange(key, value, 6, revision)]))
             assert bool(refused(plugin, pod({"cpu": "2"}, {"cpu": "2"}))) is (value is not None)
 
 

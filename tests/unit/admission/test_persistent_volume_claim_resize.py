@@ -39,7 +39,7 @@ def plugin() -> PersistentVolumeClaimResize:
     stored = [
         (STORAGE_CLASSES.key("", storage_class.metadata.name), storage_class.SerializeToString()) for storage_class in CLASSES
     ]
-    cacher.install(5, [KeyValue(key, value, 1, 1, 1) for key, value in stored])
+    cacher.install_state(5, [KeyValue(key, value, 1, 1, 1) for key, value in stored])
     return PersistentVolumeClaimResize(cacher.cache_of(STORAGE_CLASSES))
 
 

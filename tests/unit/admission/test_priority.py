@@ -49,7 +49,7 @@ def refused(plugin: Priority, pod: Pod) -> str:
 @pytest.fixture
 def cacher() -> Cacher:
     cacher = Cacher(MemoryStorage())
-    cacher.install(5, [])
+    cacher.install_state(5, [])
     return cacher
 
 
@@ -68,29 +68,29 @@ def priority(cacher: Cacher) -> Callable[[], int]:
 
 def test_default_class_is_that_of_now(cacher: Cacher, priority: Callable[[], int]) -> None:
     assert priority() == 0
-    cacher.apply(change(6, "a", encoded(70)))
+    cacher.apply_changes(change(6, "a", encoded(70)))
     assert [priority(), priority()] == [70, 70]
-    cacher.apply(change(7, "a", encoded(80)))
+    cacher.apply_changes(change(7, "a", encoded(80)))
     assert priority() == 80
-    cacher.apply(change(8, "a", encoded(80, default=False)))
+    cacher.apply_changes(change(8, "a", encoded(80, default=False)))
     assert priority() == 0
-    cacher.apply(change(9, "a", encoded(90)))
-    cacher.apply(change(10, "a", None))
+    cacher.apply_changes(change(9, "a", encoded(90)))
+    cacher.apply_changes(change(10, "a", None))
     assert priority() == 0
 
 
 def test_lowest_of_several_default_classes_applies(cacher: Cacher, priority: Callable[[], int]) -> None:
     for revision, value in enumerate((70, 60, 80), 6):
-        cacher.apply(change(revision, f"of-{value}", encoded(value)))
+        cacher.apply_changes(change(revision, f"of-{value}", encoded(value)))
     assert priority() == 60
 
 
 def test_store_that_was_restored_may_say_something_else_at_the_same_revision(
     cacher: Cacher, priority: Callable[[], int]
 ) -> None:
-    cacher.apply(change(6, "a", encoded(70)))
+    cacher.apply_changes(change(6, "a", encoded(70)))
     assert priority() == 70
-    cacher.install(6, [KeyValue(PRIORITY_CLASSES.key("", "a"), encoded(60), 6, 6, 1)])
+    cacher.install_state(6, [KeyValue(PRIORITY_CLASSES.key("", "a"), encoded(60), 6, 6, 1)])
     assert priority() == 60
 
 
@@ -109,7 +109,9 @@ def test_store_that_was_restored_may_say_something_else_at_the_same_revision(
 def test_second_default_class_is_allowed_only_when_it_was_stored_before(
     cacher: Cacher, name: str, before: bool | None, after: bool, allowed: bool
 ) -> None:
-    cacher.apply(ChangeBatch(6, [KeyChange(PRIORITY_CLASSES.key("", "a"), named("a", default=True).SerializeToString(), 6, 6)]))
+    cacher.apply_changes(
+        ChangeBatch(6, [KeyChange(PRIORITY_CLASSES.key("", "a"), named("a", default=True).SerializeToString(), 6, 6)])
+    )
     plugin = Priority(cacher.cache_of(PRIORITY_CLASSES))
     old = None if before is None else named(name, default=before)
     operation = AdmissionOperation.CREATE if old is None else AdmissionOperation.UPDATE
@@ -133,7 +135,7 @@ def test_second_default_class_is_allowed_only_when_it_was_stored_before(
     ],
 )
 def test_pod_cannot_say_another_policy_than_its_class(cacher: Cacher, name: str, said: str, computed: str) -> None:
-    cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
+    cacher.apply_changes(change(6, "plain", PLAIN.SerializeToString()))
     plugin, pod = Priority(cacher.cache_of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).preemption_policy(said).new()
     assert refused(plugin, pod) == (
         f"the string value of PreemptionPolicy ({said}) must not be provided in pod spec; "
@@ -142,7 +144,7 @@ def test_pod_cannot_say_another_policy_than_its_class(cacher: Cacher, name: str,
 
 
 def test_pod_priority_must_match_its_class(cacher: Cacher) -> None:
-    cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
+    cacher.apply_changes(change(6, "plain", PLAIN.SerializeToString()))
     pod = make_pod("a").priority_class("plain").new()
     pod.spec.priority = 7
     assert refused(Priority(cacher.cache_of(PRIORITY_CLASSES)), pod) == (
@@ -158,7 +160,7 @@ def test_class_that_is_not_there(cacher: Cacher) -> None:
 
 @pytest.mark.parametrize("name", ["plain", ""])
 def test_pod_that_was_completed_may_be_looked_at_again(cacher: Cacher, name: str) -> None:
-    cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
+    cacher.apply_changes(change(6, "plain", PLAIN.SerializeToString()))
     plugin, pod = Priority(cacher.cache_of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).new()
     plugin.admit(WriteRequest(UNSECURED), pod)
     again = Pod.FromString(pod.SerializeToString())

@@ -29,7 +29,7 @@ def admitted(**spec: Any) -> dict[str, Any]:
     """The spec of a pod in a cluster with the class `sandbox`. Raises Rejected."""
     cacher = Cacher(MemoryStorage())
     value = from_dict(RUNTIME_CLASSES, SANDBOX).SerializeToString()
-    cacher.install(5, [KeyValue(RUNTIME_CLASSES.key("", "sandbox"), value, 5, 5, 1)])
+    cacher.install_state(5, [KeyValue(RUNTIME_CLASSES.key("", "sandbox"), value, 5, 5, 1)])
     plugin = RuntimeClassAdmission(cacher.cache_of(RUNTIME_CLASSES))
     pod: Pod = from_dict(PODS, {"metadata": {"name": "a"}, "spec": spec})
     for _ in range(2):  # admission is idempotent

@@ -33,7 +33,7 @@ def admitting(*accounts: ServiceAccount) -> Admit:
         account.metadata.namespace = "default"
     keys = [SERVICE_ACCOUNTS.key_of(account) for account in accounts]
     values = [account.SerializeToString() for account in accounts]
-    cacher.install(5, [KeyValue(key, value, 5, 5, 1) for key, value in zip(keys, values, strict=True)])
+    cacher.install_state(5, [KeyValue(key, value, 5, 5, 1) for key, value in zip(keys, values, strict=True)])
     strategy = PodStrategy(accounts=ServiceAccountAdmission(cacher.cache_of(SERVICE_ACCOUNTS)))
 
     def admit(pod: Pod) -> Pod:

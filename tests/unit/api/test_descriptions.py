@@ -92,10 +92,10 @@ OBJECTS = [
 
 
 def test_comments_become_one_line() -> None:
-    assert codec.of_message(Pod.DESCRIPTOR) == "A group of containers on one node."
-    image = codec.of_field(Container.DESCRIPTOR.fields_by_name["image"])
+    assert codec.message_description(Pod.DESCRIPTOR) == "A group of containers on one node."
+    image = codec.field_description(Container.DESCRIPTOR.fields_by_name["image"])
     assert image.required and image.text.startswith("The name of the image.")
-    assert not codec.of_field(PodSpec.DESCRIPTOR.fields_by_name["nodeName"]).required
+    assert not codec.field_description(PodSpec.DESCRIPTOR.fields_by_name["nodeName"]).required
 
 
 @pytest.mark.parametrize(("resource", "obj"), OBJECTS, ids=lambda item: item.plural if isinstance(item, Resource) else "")
@@ -128,7 +128,7 @@ def _fields(message: Any, data: dict[str, Any], path: FieldPath) -> Iterator[tup
         if (field := fields_of(message).get(name)) is None:
             continue
         of, where = field.descriptor, (*path, name)
-        yield where, f"{of.containing_type.name}.{name}", codec.of_field(of).required
+        yield where, f"{of.containing_type.name}.{name}", codec.field_description(of).required
         if field.value is None and of.message_type is not None and of.message_type.full_name not in SCALARS:
             for at, item in [((*where, i), each) for i, each in enumerate(value)] if of.is_repeated else [(where, value)]:
                 yield from _fields(of.message_type, item, at)

@@ -64,7 +64,7 @@ def test_instance_type_is_canonical() -> None:
 
 def test_file_defines_several_shapes() -> None:
     result = shapes(FILE, memory="8Gi", labels="team=a")
-    large, usual, small = (result.of(number) for number in (1, 2, 99))
+    large, usual, small = (result.shape_of_node(number) for number in (1, 2, 99))
     assert large.resources == {
         "cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "100Gi", "example.com/gpu": "8",
     }  # fmt: skip
@@ -79,7 +79,7 @@ def test_file_defines_several_shapes() -> None:
 def test_counted_shapes_repeat() -> None:
     result = shapes("[{count: 2, cpu: 1}, {count: 1, cpu: 2}]")
     assert result.count == 3
-    assert [result.of(number).resources["cpu"] for number in range(6)] == ["1", "1", "2", "1", "1", "2"]
+    assert [result.shape_of_node(number).resources["cpu"] for number in range(6)] == ["1", "1", "2", "1", "1", "2"]
 
 
 @pytest.mark.parametrize(

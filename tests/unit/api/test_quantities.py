@@ -181,7 +181,7 @@ def test_cached_specs_are_canonicalized_correctly() -> None:
 
 def test_cache_of_canonical_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantities, "_MOST_KNOWN", 2)
-    known = quantities.Known(Pod.DESCRIPTOR.fields_by_name["spec"].message_type)
+    known = quantities.CanonicalMessageCache(Pod.DESCRIPTOR.fields_by_name["spec"].message_type)
     for number in range(5):
         spec = pod(**containers(a=f"{number}000m")).spec
         known.visit(spec)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pinnace.api import codec, wire
-from pinnace.api.codec import CodecError, decode_revision, says_more, to_dict
+from pinnace.api.codec import CodecError, decode_revision, has_unknown_fields, to_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import NODES, PODS
 from tests.builders import make_node, make_pod
@@ -56,9 +56,9 @@ def test_items_are_matched_by_key_or_by_content() -> None:
     data["spec"]["containers"] = [{"name": "new"}, {"name": "side"}]
     data["spec"]["tolerations"] = [{"key": "disk"}, {"key": "gpu", "operator": "Exists"}]
     new = decode_revision(PODS, old, to_dict(old), data)
-    assert [says_more(container) for container in new.spec.containers] == [False, True]
+    assert [has_unknown_fields(container) for container in new.spec.containers] == [False, True]
     assert not new.spec.containers[1].image, "modelled fields are those of the data"
-    assert [says_more(toleration) for toleration in new.spec.tolerations] == [True, False]
+    assert [has_unknown_fields(toleration) for toleration in new.spec.tolerations] == [True, False]
 
 
 def test_removed_field_is_removed_with_its_contents() -> None:
@@ -67,7 +67,7 @@ def test_removed_field_is_removed_with_its_contents() -> None:
     del data["status"], data["spec"]["containers"][0]["resources"]
     new = decode_revision(PODS, old, to_dict(old), data)
     assert not new.HasField("status") and not new.spec.containers[0].HasField("resources")
-    assert says_more(new.spec.containers[0])
+    assert has_unknown_fields(new.spec.containers[0])
 
 
 def test_content_match_ignores_hidden_fields() -> None:
@@ -97,7 +97,7 @@ def test_item_key_may_be_inlined_or_have_a_default(name: str) -> None:
         data["spec"]["ephemeralContainers"][0]["image"] = "2"
     new = decode_revision(PODS, old, form, data)
     (item,) = new.spec.containers[0].ports if name == "ports" else new.spec.ephemeralContainers
-    assert says_more(item) and to_dict(new) == data
+    assert has_unknown_fields(item) and to_dict(new) == data
 
 
 def test_update_may_repair_an_undecodable_object() -> None:
@@ -119,7 +119,7 @@ def test_update_keeps_a_malformed_value_and_refuses_a_new_one() -> None:
     data["metadata"]["labels"]["tier"] = "front"
     data["spec"]["containers"][0]["resources"]["requests"]["memory"] = "1Gi"
     new = decode_revision(PODS, old, form, data)
-    assert to_dict(new) == data and says_more(new.spec.containers[0].resources.requests["cpu"])
+    assert to_dict(new) == data and has_unknown_fields(new.spec.containers[0].resources.requests["cpu"])
     data["spec"]["containers"][0]["resources"]["requests"]["memory"] = "much"
     with pytest.raises(CodecError) as caught:
         decode_revision(PODS, old, form, data)

@@ -39,10 +39,10 @@ class Counts:
     def __init__(self) -> None:
         self.has, self.lacks = 0, 0
 
-    def written(self, lines: int) -> None:
+    def record_written_lines(self, lines: int) -> None:
         self.has += lines
 
-    def lost(self, lines: int) -> None:
+    def record_lost_lines(self, lines: int) -> None:
         self.lacks += lines
 
 

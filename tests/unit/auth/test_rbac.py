@@ -201,7 +201,7 @@ def test_aggregated_rules_are_computed_once(world: World, monkeypatch: pytest.Mo
     monkeypatch.setattr(rbac, "from_message", read)
     for count in (1, 2):
         world.cluster_role(f"pods-{count}", rule(), labels={"to": "both"})
-        assert world.rbac.who_may(GET_PODS, "") == world.rbac.who_may(GET_PODS, "")
+        assert world.rbac.roles_allowing(GET_PODS, "") == world.rbac.roles_allowing(GET_PODS, "")
         assert read.call_count == count
 
 
@@ -209,13 +209,13 @@ def test_denial_looks_at_the_rules_once(world: World) -> None:
     """Each of them did, for as long as the rest of a denied call together: a caller without rights paid for none of it."""
     world.cluster_role("reader", rule())
     world.cluster_role("one", rule(names=["a"]))
-    assert world.rbac.who_may(GET_PODS, "") == ["reader"]
+    assert world.rbac.roles_allowing(GET_PODS, "") == ["reader"]
     world.cluster_roles.read.clear()
-    assert world.rbac.who_may(GET_PODS, "") == ["reader"]
-    assert world.rbac.who_may(GET_PODS, "a") == world.rbac.who_may(GET_PODS, None) == ["one", "reader"]
+    assert world.rbac.roles_allowing(GET_PODS, "") == ["reader"]
+    assert world.rbac.roles_allowing(GET_PODS, "a") == world.rbac.roles_allowing(GET_PODS, None) == ["one", "reader"]
     assert world.cluster_roles.read == []
     world.cluster_role("writer", rule())
-    assert world.rbac.who_may(GET_PODS, "") == ["reader", "writer"]
+    assert world.rbac.roles_allowing(GET_PODS, "") == ["reader", "writer"]
 
 
 def test_only_so_many_actions_are_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,8 +223,8 @@ def test_only_so_many_actions_are_remembered(world: World, monkeypatch: pytest.M
     monkeypatch.setattr(rbac, "MAX_ACTIONS", 3)
     world.cluster_role("reader", rule())
     for number in range(10):
-        assert world.rbac.who_may(ResourceAction(f"verb-{number}", "pods"), "") == []
-    assert world.rbac.who_may(GET_PODS, "") == ["reader"]
+        assert world.rbac.roles_allowing(ResourceAction(f"verb-{number}", "pods"), "") == []
+    assert world.rbac.roles_allowing(GET_PODS, "") == ["reader"]
     assert len(world.rbac._askable[1]) <= 3
 
 

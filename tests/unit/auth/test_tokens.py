@@ -64,7 +64,7 @@ class Cluster:
     def __init__(self) -> None:
         self.clock = FakeClock(float(NOW))
         self._cacher = Cacher(MemoryStorage())
-        self._cacher.install(1, [])
+        self._cacher.install_state(1, [])
         self._revision = 1
         self.keys = KEYS
         of = self._cacher.cache_of
@@ -86,7 +86,7 @@ class Cluster:
     def _apply(self, resource: Resource[Any], name: str, value: bytes | None) -> None:
         self._revision += 1
         change = KeyChange(resource.key("ns", name), value, self._revision, self._revision)
-        self._cacher.apply(ChangeBatch(self._revision, [change]))
+        self._cacher.apply_changes(ChangeBatch(self._revision, [change]))
 
     def user(self, token: str) -> User | None:
         return self.authenticator.user(token)
@@ -260,7 +260,7 @@ def test_tokens_of_the_previous_key_remain_valid_after_a_rotation(cluster: Clust
 )
 def test_key_set_verifies_tokens(key: Any, algorithm: str, members: set[str]) -> None:
     keys = TokenKeys(key)
-    (shown,) = json.loads(keys.key_set())["keys"]
+    (shown,) = json.loads(keys.json_web_key_set())["keys"]
     assert shown.keys() == {"use", "kid", "alg", "kty", *members} and shown["alg"] == algorithm
     token = signed(BOUND, keys)
     assert jwt.get_unverified_header(token) == {"alg": algorithm, "kid": shown["kid"]}

@@ -178,7 +178,7 @@ async def test_when_history_is_lost_watches_expire_and_subscribers_hear_the_diff
         storage.come_back()
         with pytest.raises(RevisionExpired):
             await reader.read()
-        assert (cacher.revision, cacher.raw(KEY)) == (last, None)
+        assert (cacher.revision, cacher.raw_key(KEY)) == (last, None)
         assert [(change.key, change.value) for change in told] == [(KEY, None)]
         assert [entry.obj.metadata.name for entry in cacher.cache_of(PODS).select(ALL_PODS)] == ["b"]
         with pytest.raises(RevisionExpired):
@@ -192,14 +192,14 @@ async def test_election_keys_are_served_unchanged(storage: FlakyStorage) -> None
         term = await elect(storage, b"one")
         await cacher.wait_for(term, 5)
         assert told == [(KeyChange(KEY, b"one", term, term), True)]
-        result = cacher.raw(KEY)
+        result = cacher.raw_key(KEY)
         assert result is not None
         assert (result.value, result.create_revision) == (b"one", term)
-        assert cacher.raw_items(ELECTIONS_PREFIX) == [result]
+        assert cacher.raw_keys(ELECTIONS_PREFIX) == [result]
         unsubscribe()
         await cacher.wait_for(await elect(storage, None, term), 5)
         assert len(told) == 1
-        assert cacher.raw_items(ELECTIONS_PREFIX) == []
+        assert cacher.raw_keys(ELECTIONS_PREFIX) == []
 
 
 async def test_election_change_sends_an_immediate_bookmark_on_request(storage: FlakyStorage, world: World) -> None:
@@ -335,7 +335,7 @@ class Late(FakeClock):
 async def test_long_batches_are_applied_in_turns_of_whole_revisions() -> None:
     """Between them it is as if nothing else had happened: readers are told what is applied, and how far that is."""
     cacher = Cacher(MemoryStorage(), clock=Late())
-    cacher.install(4, [])
+    cacher.install_state(4, [])
     reader = Reader(cacher.cache_of(PODS).watch(ALL_PODS, 4), 4)
     reading = asyncio.ensure_future(reader.read())
     await asyncio.sleep(0.01)
@@ -344,7 +344,7 @@ async def test_long_batches_are_applied_in_turns_of_whole_revisions() -> None:
     left: ChangeBatch | None = ChangeBatch(9, told)
     seen = []
     while left is not None:
-        left = cacher.apply(left)
+        left = cacher.apply_changes(left)
         seen.append((cacher.revision, "".join(entry.obj.metadata.name for entry in cacher.cache_of(PODS).select(ALL_PODS))))
         await reading
         assert reader.revision == cacher.revision

@@ -7,7 +7,7 @@ from itertools import pairwise, repeat
 import pytest
 
 from pinnace.api.resources import PODS
-from pinnace.apiserver.cacher.history import EncodedResponse, replay_events
+from pinnace.apiserver.cacher.event_history import EncodedResponse, replay_events
 from pinnace.apiserver.cacher.store import SelectionPredicate
 from pinnace.apiserver.cacher.watcher import CacheWatcher, ReplayScheduler
 from pinnace.apiserver.flow import send_budget as flow
@@ -41,7 +41,7 @@ class World:
 
         async def run() -> None:
             for _ in range(steps):
-                await self.turns.step(budget, self.work(name, seconds))
+                await self.turns.run_step(budget, self.work(name, seconds))
 
         self.tasks.append(asyncio.ensure_future(run()))
 
@@ -76,7 +76,7 @@ async def test_failure_of_work_is_raised_to_its_caller() -> None:
         raise ValueError("no message")
 
     async with asyncio.timeout(5):
-        failing = asyncio.ensure_future(world.turns.step(budget, broken))
+        failing = asyncio.ensure_future(world.turns.run_step(budget, broken))
         world.ask("next", budget, SLICE)
         world.ask("other", SendBudget(SendPool()), SLICE)
         with pytest.raises(ValueError, match="no message"):

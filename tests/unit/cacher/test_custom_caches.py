@@ -20,7 +20,7 @@ def selection_of(resource: CustomResource) -> SelectionPredicate:
 
 def make_cacher(*keys: str, revision: int = 5) -> Cacher:
     cacher = Cacher(MemoryStorage())
-    cacher.install(revision, [KeyValue(key, VALUE, 3, 3, 1) for key in keys])
+    cacher.install_state(revision, [KeyValue(key, VALUE, 3, 3, 1) for key in keys])
     return cacher
 
 
@@ -32,7 +32,7 @@ def test_loaded_objects_of_custom_kinds_are_cached_without_their_definition() ->
 
 def test_object_of_a_new_kind_is_cached() -> None:
     cacher = make_cacher()
-    cacher.apply(ChangeBatch(6, [KeyChange(KEY, VALUE, 6, 6)]))
+    cacher.apply_changes(ChangeBatch(6, [KeyChange(KEY, VALUE, 6, 6)]))
     assert cacher.cache_of(custom_row(PREFIX)).get(KEY) is not None
 
 
@@ -43,8 +43,8 @@ def test_keys_outside_of_the_registry_are_no_custom_objects() -> None:
 
 def test_watch_from_before_the_history_of_a_kind_is_expired() -> None:
     cacher, resource = make_cacher(), custom_row(PREFIX)
-    cacher.apply(ChangeBatch(7, []))
-    cacher.begin_custom(resource, 7)
+    cacher.apply_changes(ChangeBatch(7, []))
+    cacher.begin_custom_resource(resource, 7)
     with pytest.raises(RevisionExpired):
         cacher.cache_of(resource).watch(selection_of(resource), 6)
     cacher.cache_of(resource).watch(selection_of(resource), 7).close()
@@ -52,8 +52,8 @@ def test_watch_from_before_the_history_of_a_kind_is_expired() -> None:
 
 def test_empty_cache_of_a_removed_kind_is_dropped() -> None:
     cacher, resource = make_cacher(KEY), custom_row(PREFIX)
-    cacher.end_custom(resource)
+    cacher.end_custom_resource(resource)
     assert cacher.custom_caches(), "an object without a definition stays in etcd, and in the cache"
-    cacher.apply(ChangeBatch(8, [KeyChange(KEY, None, 0, 8)]))
-    cacher.end_custom(resource)
+    cacher.apply_changes(ChangeBatch(8, [KeyChange(KEY, None, 0, 8)]))
+    cacher.end_custom_resource(resource)
     assert cacher.custom_caches() == []

@@ -11,7 +11,7 @@ from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.apiserver.cacher import watcher as module
-from pinnace.apiserver.cacher.history import HistoryFingerprints
+from pinnace.apiserver.cacher.event_history import HistoryFingerprints
 from pinnace.apiserver.cacher.store import CacheEntry, CacheEvent, SelectionPredicate, ShuttingDown, SlowWatcher
 from pinnace.apiserver.cacher.watcher import BATCH_DELAY, BURST, CacheWatcher, SendBuffer, WatchDispatcher
 from pinnace.apiserver.flow import send_budget as flow
@@ -63,22 +63,22 @@ STATES = [None, *(pod("a", app=app, node=node) for app in ("", "web") for node i
 async def test_event_type_depends_on_the_selector_of_the_watch(case: Case) -> None:
     dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watcher = CacheWatcher(dispatcher, case.selection, 1, iter(()), announced=True)
-    dispatcher.join(watcher)
+    dispatcher.start_watcher(watcher)
     for old, new in product(STATES, STATES):
         if old is None and new is None:
             continue
-        dispatcher.route(event(9, old, new))
+        dispatcher.add_event(event(9, old, new))
         dispatcher.flush(9)
         before, after = old is not None and case.predicate(old), new is not None and case.predicate(new)
         expected = {(True, True): "MODIFIED", (False, True): "ADDED", (True, False): "DELETED"}.get((before, after))
-        dispatcher.announce(10)
+        dispatcher.send_election_bookmarks(10)
         assert await told(watcher) == ([(expected, "a")] if expected else [])
 
 
 async def test_deleted_object_comes_as_it_was_last_at_the_revision_of_the_delete() -> None:
     dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
-    dispatcher.route(event(9, pod("a", app="web"), None))
+    dispatcher.add_event(event(9, pod("a", app="web"), None))
     dispatcher.flush(9)
     (deleted,) = PodWatchResponse.FromString(await anext(watcher)).events
     assert deleted.object.metadata.labels["app"] == "web"
@@ -88,7 +88,7 @@ async def test_deleted_object_comes_as_it_was_last_at_the_revision_of_the_delete
 async def test_watchers_with_equal_selections_get_the_very_same_bytes() -> None:
     dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watchers = [await live(dispatcher, labels=text) for text in ("app=web,!x", "!x, app==web")]
-    dispatcher.route(event(9, None, pod("a", app="web")))
+    dispatcher.add_event(event(9, None, pod("a", app="web")))
     dispatcher.flush(9)
     one, other = [await anext(watcher) for watcher in watchers]
     assert one is other
@@ -100,9 +100,9 @@ async def test_event_is_encoded_once_for_all_selections(monkeypatch: pytest.Monk
         await live(dispatcher, fields)
     encoded = []
     monkeypatch.setattr(CacheEvent, "encode", lambda self, kind, shows_owners: encoded.append(kind) or b"")
-    dispatcher.route(event(9, pod("a", node="n1"), pod("a", node="n1")))
+    dispatcher.add_event(event(9, pod("a", node="n1"), pod("a", node="n1")))
     assert encoded == [WatchEventType.MODIFIED]
-    dispatcher.route(event(10, pod("b"), pod("b", node="n1")))
+    dispatcher.add_event(event(10, pod("b"), pod("b", node="n1")))
     assert encoded[1:] == [WatchEventType.MODIFIED, WatchEventType.ADDED]
 
 
@@ -110,7 +110,7 @@ async def test_event_without_watchers_is_not_encoded(monkeypatch: pytest.MonkeyP
     dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     await live(dispatcher, "metadata.name=other")
     monkeypatch.setattr(CacheEvent, "encode", lambda self, kind, shows_owners: pytest.fail("nobody wants it"))
-    dispatcher.route(event(9, None, pod("a")))
+    dispatcher.add_event(event(9, None, pod("a")))
 
 
 async def test_watchers_by_node_are_not_asked_about_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ async def test_watchers_by_node_are_not_asked_about_other_nodes(monkeypatch: pyt
     monkeypatch.setattr(
         SelectionPredicate, "matches", lambda self, entry: asked.append(str(self.fields)) or matches(self, entry)
     )
-    dispatcher.route(event(9, pod("a", node="n1"), pod("a", node="n2")))
+    dispatcher.add_event(event(9, pod("a", node="n1"), pod("a", node="n2")))
     assert set(asked) == {"spec.nodeName=n1", "spec.nodeName=n2", "spec.nodeName in (n1,n2,n9)"}
     dispatcher.flush(9)
     assert await told(watchers["n1"]) == [("DELETED", "a")]
@@ -137,15 +137,15 @@ async def test_object_that_several_look_into_is_parsed_once(watchers: int, kept:
         await live(dispatcher, labels=labels)
     one = event(9, None, pod("a"))
     assert one.new is not None
-    dispatcher.route(one)
+    dispatcher.add_event(one)
     assert (one.new.parse_uncached() is one.new.parse_uncached()) is kept
 
 
 async def test_several_events_are_one_response() -> None:
     dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
-    dispatcher.route(event(9, None, pod("a")))
-    dispatcher.route(event(9, None, pod("b")))
+    dispatcher.add_event(event(9, None, pod("a")))
+    dispatcher.add_event(event(9, None, pod("b")))
     dispatcher.flush(9)
     response = PodWatchResponse.FromString(await anext(watcher))
     assert [item.object.metadata.name for item in response.events] == ["a", "b"]
@@ -156,7 +156,7 @@ async def test_slow_watcher_ends_and_the_others_go_on() -> None:
     dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     slow, quick = await live(dispatcher, buffer=SendBuffer(max_responses=2)), await live(dispatcher)
     for revision in range(5, 10):
-        dispatcher.route(event(revision, None, pod("a")))
+        dispatcher.add_event(event(revision, None, pod("a")))
         dispatcher.flush(revision)
         assert await told(quick) == [("ADDED", "a")]
     assert list(vars(dispatcher)["_watchers"]) == [quick]
@@ -170,7 +170,7 @@ async def test_each_flow_is_charged_once_for_what_its_watchers_share() -> None:
     eve, bob = SendBudget(room), SendBudget(room)
     watchers = [await live(dispatcher, labels=labels, budget=eve) for labels in ("", "", "!x")]
     watchers.append(await live(dispatcher, budget=bob))
-    dispatcher.route(event(9, None, pod("a")))
+    dispatcher.add_event(event(9, None, pod("a")))
     dispatcher.flush(9)
     assert bob.waiting > 0
     assert [eve.waiting, room.waiting] == [2 * bob.waiting, 3 * bob.waiting]
@@ -201,9 +201,9 @@ async def test_when_a_flow_has_no_room_its_largest_watcher_ends(monkeypatch: pyt
     revision = 8
     while stuck in eve.watches:
         revision += 1
-        pods.route(event(revision, None, pod("a")))
+        pods.add_event(event(revision, None, pod("a")))
         pods.flush(revision)
-        others.route(event(revision, None, pod("b")))
+        others.add_event(event(revision, None, pod("b")))
         others.flush(revision)
         assert [await told(item) for item in (busy, elsewhere, bob)] == [[("ADDED", name)] for name in ("a", "b", "a")]
         assert room.waiting <= 2500
@@ -216,7 +216,7 @@ async def test_when_a_flow_has_no_room_its_largest_watcher_ends(monkeypatch: pyt
 def happen(dispatcher: WatchDispatcher, names: Iterable[str], revision: int = 9, node: str = "") -> None:
     """Pods appear, all in one revision."""
     for name in names:
-        dispatcher.route(event(revision, None, pod(name, node=node)))
+        dispatcher.add_event(event(revision, None, pod(name, node=node)))
     dispatcher.flush(revision)
 
 
@@ -232,7 +232,7 @@ async def test_after_a_burst_the_rest_comes_in_one_response_when_it_is_over() ->
     for number, name in enumerate("abc"):
         happen(dispatcher, [name], 9 + number)
         assert dispatcher.has_pending_events
-        assert not watcher.waiting
+        assert not watcher.buffered_bytes
     await clock.advance(BATCH_DELAY)
     dispatcher.flush_all()
     assert not dispatcher.has_pending_events
@@ -266,7 +266,7 @@ async def test_watch_with_few_events_does_not_wait_for_others() -> None:
     happen(dispatcher, "b", 10, node="n2")
     assert await told(calm) == [("ADDED", "b")]
     assert len(await told(busy)) == BURST
-    assert not busy.waiting
+    assert not busy.buffered_bytes
 
 
 async def test_buffered_events_are_not_sent_to_watches_that_start_after_them() -> None:
@@ -301,18 +301,18 @@ async def test_watch_ended_during_registration_receives_no_events(monkeypatch: p
     happen(dispatcher, "a", 9)
     new = CacheWatcher(dispatcher, SelectionPredicate.parse(PODS, "", "", ""), 9, iter(()))
     monkeypatch.setattr(dispatcher, "flush_all", lambda: new.end(ShuttingDown()))
-    dispatcher.join(new)
+    dispatcher.start_watcher(new)
     groups = vars(dispatcher)["_groups"].values()
     assert not any(new in sharing for group in groups for sharing in group.watchers.values())
 
 
-@pytest.mark.parametrize("way", ["bookmark", "announce"])
+@pytest.mark.parametrize("way", ["send_bookmarks", "send_election_bookmarks"])
 async def test_bookmark_follows_all_earlier_events(way: str) -> None:
     dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher, announced=True)
     burst(dispatcher)
     await told(watcher)
-    dispatcher.bookmark(8)
+    dispatcher.send_bookmarks(8)
     happen(dispatcher, "a", 9)
     getattr(dispatcher, way)(10)
     assert await told(watcher) == [("ADDED", "a")]
@@ -338,7 +338,7 @@ async def test_much_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     burst(dispatcher)
     await told(watcher)
     waited = 0
-    while not watcher.waiting and waited < 50:
+    while not watcher.buffered_bytes and waited < 50:
         waited += 1
         happen(dispatcher, "a", 9 + waited)
     assert 1 < waited < 50
@@ -348,22 +348,22 @@ async def test_much_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_bookmarks_are_sent_to_watchers_without_events_for_an_interval() -> None:
     dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
-    dispatcher.bookmark(5)
-    dispatcher.bookmark(6)
+    dispatcher.send_bookmarks(5)
+    dispatcher.send_bookmarks(6)
     assert PodWatchResponse.FromString(await anext(watcher)) == PodWatchResponse(resourceVersion="6")
-    dispatcher.bookmark(7)
-    dispatcher.route(event(8, None, pod("a")))
+    dispatcher.send_bookmarks(7)
+    dispatcher.add_event(event(8, None, pod("a")))
     dispatcher.flush(8)
-    dispatcher.bookmark(8)
+    dispatcher.send_bookmarks(8)
     assert await told(watcher) == [("ADDED", "a")]
 
 
 async def test_elections_are_announced_to_watchers_that_request_it() -> None:
     dispatcher = WatchDispatcher(HistoryFingerprints(), FakeClock())
     leader, other = await live(dispatcher, announced=True), await live(dispatcher)
-    dispatcher.announce(9)
+    dispatcher.send_election_bookmarks(9)
     assert await told(leader) == []
-    dispatcher.route(event(10, None, pod("a")))
+    dispatcher.add_event(event(10, None, pod("a")))
     dispatcher.flush(10)
     assert await told(leader) == await told(other) == [("ADDED", "a")]
     assert leader.delivered == other.delivered == 10
@@ -400,5 +400,5 @@ async def test_watchers_that_left_leave_nothing_behind() -> None:
         watcher.close()
         watcher.close()
     assert contents(dispatcher) == empty
-    dispatcher.route(event(9, None, pod("a", node="n1")))
+    dispatcher.add_event(event(9, None, pod("a", node="n1")))
     dispatcher.flush(9)

@@ -28,6 +28,6 @@ def test_peek_is_not_kept() -> None:
 def test_released_entry_is_parsed_again() -> None:
     one = entry()
     before = one.obj
-    one.release()
+    one.release_object()
     assert one.obj is not before
     assert one.obj == before

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher import watcher as watcher_module
-from pinnace.apiserver.cacher.history import HistoryFingerprints
+from pinnace.apiserver.cacher.event_history import HistoryFingerprints
 from pinnace.apiserver.cacher.store import CacheError, RevisionExpired, SelectionPredicate
 from pinnace.apiserver.cacher.watcher import CacheWatcher, WatchDispatcher
 from pinnace.apiserver.flow import send_budget as module
@@ -106,15 +106,15 @@ class World:
         happened.metadata.annotations["filling"] = "x" * size
         told = event(self.revision, None, happened)
         self.largest = max(self.largest, len(told.encode(1, shows_owners=False)) + 50)
-        self.dispatcher.route(told)
+        self.dispatcher.add_event(told)
         self.dispatcher.flush(self.revision)
         self.dispatcher.flush_all()
 
     def answer(self, flow: Flow, size: int) -> None:
         """It is not read. Who is modest reads his."""
         if flow.modest:
-            assert not flow.budget.full, "it is refused"
-        elif not flow.budget.full:
+            assert not flow.budget.is_full, "it is refused"
+        elif not flow.budget.is_full:
             self.largest = max(self.largest, size)
             flow.budget.charge(size)
             flow.lists.append(size)
@@ -143,23 +143,23 @@ class World:
         assert sum(budget.unsent_bytes for budget in budgets) <= MAX_UNSENT_BYTES + flows * (MINIMUM + max(self.largest, MERGE))
         for flow in self.flows:
             if flow.modest:
-                assert not flow.budget.full and not flow.budget.waiting
+                assert not flow.budget.is_full and not flow.budget.waiting
                 for reader in flow.readers:
                     assert reader.error is not None or reader.watcher.delivered == self.revision, "it is told everything"
 
     @contextmanager
     def watching_who_ends(self) -> Iterator[None]:
-        real = CacheWatcher.overflow
+        real = CacheWatcher.end_overflowed
 
         def overflow(watcher: CacheWatcher) -> None:
             has = watcher.budget.waiting
-            if watcher.budget.full:
+            if watcher.budget.is_full:
                 real(watcher)  # nobody may be told anything in its flow, and that for long
                 return
             assert has > MINIMUM and has == max(flow.budget.waiting for flow in self.flows)
             real(watcher)
 
-        with mock.patch.object(CacheWatcher, "overflow", overflow):
+        with mock.patch.object(CacheWatcher, "end_overflowed", overflow):
             yield
 
     async def run(self, steps: list[tuple[Any, ...]]) -> None:

@@ -21,26 +21,26 @@ class Target:
     """Keeps what it is fed, and checks that revisions come whole, in order, none twice, none left out."""
 
     def __init__(self, *late: str) -> None:
-        self.late = late
+        self.late_prefixes = late
         self.revision = 0
         self.loads: list[int] = []
         self.state: dict[str, bytes] = {}
         self.refused: set[str] = set()
         """Keys that no state of its history has."""
 
-    def may_become(self, items: Sequence[KeyValue]) -> bool:
+    def is_same_history(self, items: Sequence[KeyValue]) -> bool:
         return self.refused.isdisjoint(item.key for item in items)
 
-    def install(self, revision: int, items: Sequence[KeyValue]) -> None:
+    def install_state(self, revision: int, items: Sequence[KeyValue]) -> None:
         self.revision = revision
         self.loads.append(revision)
         self.state = {item.key: item.value for item in items}
 
     async def install_late_prefix(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
-        assert prefix in self.late and self.loads[-1] <= revision <= self.revision
+        assert prefix in self.late_prefixes and self.loads[-1] <= revision <= self.revision
         self.supplied = {item.key: item.value for item in items}
 
-    def apply(self, changes: ChangeBatch) -> ChangeBatch | None:
+    def apply_changes(self, changes: ChangeBatch) -> ChangeBatch | None:
         revisions = sorted({change.mod_revision for change in changes.changes})
         assert revisions == list(range(self.revision + 1, self.revision + 1 + len(revisions)))
         assert changes.revision == self.revision + len(revisions)
@@ -104,15 +104,15 @@ class Slow(Target):
         self.breaks = 0
         """The watch does before this revision, once."""
 
-    def apply(self, changes: ChangeBatch) -> ChangeBatch | None:
+    def apply_changes(self, changes: ChangeBatch) -> ChangeBatch | None:
         if not changes.changes:
-            return super().apply(changes)
+            return super().apply_changes(changes)
         revision = changes.changes[0].mod_revision
         if revision == self.breaks:
             self.breaks = 0
             raise StorageUnavailable("the watch broke")
         count = sum(change.mod_revision == revision for change in changes.changes)
-        assert super().apply(ChangeBatch(revision, changes.changes[:count])) is None
+        assert super().apply_changes(ChangeBatch(revision, changes.changes[:count])) is None
         self.took[revision] = self.turn
         return ChangeBatch(changes.revision, changes.changes[count:]) if changes.changes[count:] else None
 
@@ -170,7 +170,7 @@ async def test_feed_loads_pages_at_one_earlier_revision(target: Target, monkeypa
 def test_pages_grow_to_a_number_of_bytes(size: int, limit: int) -> None:
     """Every page costs etcd a walk through all that is left, so a load of many pages takes for ever on a busy machine."""
     items = [KeyValue(f"/registry/pods/default/{number}", bytes(size), 1, 1, 1) for number in range(2)]
-    assert module.next_limit(items) == limit
+    assert module.next_page_limit(items) == limit
 
 
 async def test_feed_is_alive_only_after_catching_up(target: Target) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.apiserver.cacher.history import CommitMarkers
+from pinnace.apiserver.cacher.event_history import CommitMarkers
 from pinnace.apiserver.storage.interface import KeyChange, KeyValue
 
 NOW = 20
@@ -35,7 +35,7 @@ def markers() -> CommitMarkers:
     ids=["nothing happened", "moved, and new", "the older ones swept", "swept, and moved", "all swept"],
 )
 def test_marker_may_become_a_later_one(markers: CommitMarkers, later: list[KeyValue]) -> None:
-    assert markers.may_become(later, NOW)
+    assert markers.is_same_history(later, NOW)
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_marker_may_become_a_later_one(markers: CommitMarkers, later: list[KeyVa
     ids=["not moved yet", "another value", "not swept yet", "never seen", "a newer one missing beside an older one"],
 )
 def test_marker_of_another_history(markers: CommitMarkers, later: list[KeyValue]) -> None:
-    assert not markers.may_become(later, NOW)
+    assert not markers.is_same_history(later, NOW)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from random import Random
 
 from pinnace.api.resources import COMMITS_PREFIX
-from pinnace.apiserver.cacher.history import HistoryCheck, HistoryFingerprints
+from pinnace.apiserver.cacher.event_history import HistoryFingerprints, RevisionVerifier
 from pinnace.apiserver.cacher.store import CacheProgress, HistoryChanged
 from pinnace.apiserver.storage.committer import TransactionPipeline, marker_keys
 from pinnace.apiserver.storage.interface import Write
@@ -18,16 +18,16 @@ def test_mark_holds_until_the_next_commit() -> None:
     marks = HistoryFingerprints()
     marks.record_marker_change(5, "a", b"1")
     marks.record_marker_change(8, "b", b"1")
-    five, eight = marks.at(5), marks.at(8)
+    five, eight = marks.fingerprint_at(5), marks.fingerprint_at(8)
     assert five and eight and five != eight
-    assert [marks.at(revision) for revision in (4, 5, 7, 8, 99)] == [b"", five, five, eight, eight]
+    assert [marks.fingerprint_at(revision) for revision in (4, 5, 7, 8, 99)] == [b"", five, five, eight, eight]
 
 
 def test_oldest_marks_are_forgotten() -> None:
     marks = HistoryFingerprints(capacity=8)
     for revision in range(1, 11):
         marks.record_marker_change(revision, "a", bytes((revision,)))
-    assert marks.at(10) and marks.at(1) is None
+    assert marks.fingerprint_at(10) and marks.fingerprint_at(1) is None
 
 
 class Server:
@@ -38,7 +38,7 @@ class Server:
         self.marks, self.progress = HistoryFingerprints(), CacheProgress()
         self.answers: list[int] = []
         """What the store says of its revision, before it says the truth."""
-        self.proof = HistoryCheck(storage, self.marks, self.progress, self._fresh)
+        self.proof = RevisionVerifier(storage, self.marks, self.progress, self._fresh)
 
     async def _fresh(self) -> int:
         return self.answers.pop(0) if self.answers else await self.storage.current_revision()
@@ -66,7 +66,7 @@ async def history(*lives: Sequence[str]) -> tuple[MemoryStorage, dict[int, bytes
             await lane.send([Write(f"/registry/{name}", b"x", 0)])
             server = Server(storage)
             await server.load()
-            marks[server.progress.revision] = server.marks.at(server.progress.revision) or b""
+            marks[server.progress.revision] = server.marks.fingerprint_at(server.progress.revision) or b""
     return storage, marks
 
 

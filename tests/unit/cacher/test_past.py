@@ -3,8 +3,14 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS
-from pinnace.apiserver.cacher import history as past
-from pinnace.apiserver.cacher.history import EncodedResponse, EventHistory, HistoryFingerprints, initial_state, replay_events
+from pinnace.apiserver.cacher import event_history as past
+from pinnace.apiserver.cacher.event_history import (
+    EncodedResponse,
+    EventHistory,
+    HistoryFingerprints,
+    initial_events,
+    replay_events,
+)
 from pinnace.apiserver.cacher.store import (
     CacheEvent,
     CacheProgress,
@@ -72,19 +78,19 @@ def test_initial_state_claims_its_revision_only_when_it_is_complete(monkeypatch:
     monkeypatch.setattr(past, "CHUNK_EVENTS", 2)
     history = History()
     history.put("a", "b", "c", "d", "e")
-    told = [read(item) for item in initial_state(ALL_PODS, history.snapshot(), 5, history.marks, never)]
+    told = [read(item) for item in initial_events(ALL_PODS, history.snapshot(), 5, history.marks, never)]
     assert told == [(["a", "b"], 0), (["c", "d"], 0), (["e"], 5)]
 
 
 def test_empty_initial_state_is_a_bookmark() -> None:
-    assert [read(item) for item in initial_state(ALL_PODS, CacheSnapshot([]), 5, HistoryFingerprints(), never)] == [([], 5)]
+    assert [read(item) for item in initial_events(ALL_PODS, CacheSnapshot([]), 5, HistoryFingerprints(), never)] == [([], 5)]
 
 
 def test_chunks_are_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "CHUNK_BYTES", 1)
     history = History()
     history.put("a", "b")
-    assert [read(item)[0] for item in initial_state(ALL_PODS, history.snapshot(), 2, history.marks, never)] == [
+    assert [read(item)[0] for item in initial_events(ALL_PODS, history.snapshot(), 2, history.marks, never)] == [
         ["a"],
         ["b"],
         [],
@@ -127,7 +133,7 @@ def test_step_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> Non
     history.put("a", "b", "c", "d", "e")
     steps = [read(item) for item in replay_events(ALL_PODS, history.ring, 0, history.progress, history.marks, always)]
     assert steps == [(["a", "b"], 2), (["c", "d"], 4), (["e"], 5)]
-    steps = [read(item) for item in initial_state(ALL_PODS, history.snapshot(), 5, history.marks, always)]
+    steps = [read(item) for item in initial_events(ALL_PODS, history.snapshot(), 5, history.marks, always)]
     assert steps == [(["a", "b"], 0), (["c", "d"], 0), (["e"], 5)]
     asked = SelectionPredicate.parse(PODS, "", "!x,!y,!z", "")
     steps = [read(item) for item in replay_events(asked, history.ring, 0, history.progress, history.marks, always)]

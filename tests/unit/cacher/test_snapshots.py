@@ -7,7 +7,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
-from pinnace.apiserver.cacher import history as past
+from pinnace.apiserver.cacher import event_history as past
 from pinnace.apiserver.cacher import store as snapshots
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import MAX_AGE, CacheEntry, CacheSnapshots, RevisionExpired, SelectionPredicate
@@ -34,7 +34,7 @@ def clock_fixture() -> FakeClock:
 @pytest.fixture(name="cacher")
 def cacher_fixture(clock: FakeClock) -> Cacher:
     cacher = Cacher(MemoryStorage(), clock=clock, log_events=RING)
-    cacher.install(5, [KeyValue(PODS.key("default", name), pod(name).SerializeToString(), 5, 5, 1) for name in NAMES])
+    cacher.install_state(5, [KeyValue(PODS.key("default", name), pod(name).SerializeToString(), 5, 5, 1) for name in NAMES])
     return cacher
 
 
@@ -54,14 +54,14 @@ def lists_fixture(monkeypatch: pytest.MonkeyPatch) -> list[ref[snapshots.CacheSn
 
 def churn(cacher: Cacher, revisions: Iterator[int], times: int) -> None:
     for _ in range(times):
-        cacher.apply(changes(pod_change(next(revisions), pod("p0"), created=5)))
+        cacher.apply_changes(changes(pod_change(next(revisions), pod("p0"), created=5)))
 
 
 async def test_snapshot_is_dropped_with_its_history(cacher: Cacher) -> None:
     """Old versions of all objects were kept until it went: 466 MB after ten such watches."""
     reader, revisions = Reader(cacher.cache_of(PODS).watch(ALL, None)), iter(range(6, 99))
     await reader.read()
-    snapshot = cacher.cache_of(PODS)._snapshots.take((cacher.cache_of(PODS).version, ALL.prefix, None), 5, list)
+    snapshot = cacher.cache_of(PODS)._snapshots.take_snapshot((cacher.cache_of(PODS).version, ALL.prefix, None), 5, list)
     churn(cacher, revisions, RING)
     assert len(snapshot.entries) == len(NAMES)
     churn(cacher, revisions, 1)
@@ -83,10 +83,10 @@ async def test_list_stalled_for_minutes_expires(cacher: Cacher, clock: FakeClock
     reader = Reader(cacher.cache_of(PODS).watch(ALL, None))
     await reader.read()
     await clock.advance(MAX_AGE - 1)
-    cacher.cache_of(PODS).bookmark()
+    cacher.cache_of(PODS).send_bookmarks()
     await reader.read()
     await clock.advance(1)
-    cacher.cache_of(PODS).bookmark()
+    cacher.cache_of(PODS).send_bookmarks()
     with pytest.raises(RevisionExpired):
         await reader.read()
 
@@ -107,8 +107,8 @@ async def test_concurrent_lists_share_a_snapshot(cacher: Cacher, lists: list[ref
 
 def test_oldest_goes_first_though_it_is_shared_again() -> None:
     kept: CacheSnapshots[Pod] = CacheSnapshots(FakeClock())
-    one, two = kept.take("a", 5, list), kept.take("b", 6, list)
-    assert kept.take("a", 7, list) is one
+    one, two = kept.take_snapshot("a", 5, list), kept.take_snapshot("b", 6, list)
+    assert kept.take_snapshot("a", 7, list) is one
     kept.discard_entries(7)
     one.require_unreleased()
     with pytest.raises(RevisionExpired):

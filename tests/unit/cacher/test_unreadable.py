@@ -36,7 +36,7 @@ async def test_unreadable_object_is_in_no_list_and_no_watch(value: bytes, labels
         await world.put(pod(name, node="n1"))
     async with running(Cacher(world.storage)) as cacher:
         cache, now = cacher.cache_of(PODS), cacher.revision
-        assert KEY in cache.unreadable and cache.get(KEY) is None
+        assert KEY in cache.undecodable_keys and cache.get(KEY) is None
         for query in (ListQuery(selection), ListQuery(selection, resource_version=str(now), match="Exact")):
             listed = PodList.FromString(await cache.list(query))
             assert [item.metadata.name for item in listed.items] == ["a", "c"]
@@ -64,7 +64,7 @@ async def test_object_that_becomes_unreadable_is_hidden_until_repaired(value: by
             await reader.until(last)
             told = [(event.revision, event.kind) for event in reader.events if event.name == "default/b"]
             assert told == [(made, "ADDED"), (broken, "DELETED"), (outcome.revision, "ADDED")]
-        assert not cacher.cache_of(PODS).unreadable
+        assert not cacher.cache_of(PODS).undecodable_keys
 
 
 async def test_unreadable_past_version_is_left_out() -> None:

@@ -16,9 +16,9 @@ from hypothesis.errors import NoSuchExample
 
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.apiserver.cacher import cacher
-from pinnace.apiserver.cacher import history as past
+from pinnace.apiserver.cacher import event_history as past
 from pinnace.apiserver.cacher.cacher import ResourceCache
-from pinnace.apiserver.cacher.history import EncodedResponse, EventHistory
+from pinnace.apiserver.cacher.event_history import EncodedResponse, EventHistory
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEvent
 from pinnace.apiserver.cacher.watcher import ReplayScheduler, WatchDispatcher
 from pinnace.apiserver.storage.interface import KeyChange
@@ -52,10 +52,10 @@ real_kind, real_encode = CacheEvent.kind, CacheEvent.encode
 real_concerned, real_flush, real_bookmark = (
     vars(WatchDispatcher)["_matching_groups"],
     WatchDispatcher.flush,
-    WatchDispatcher.bookmark,
+    WatchDispatcher.send_bookmarks,
 )
-real_after, real_shrink = EventHistory.after, vars(EventHistory)["_shrink"]
-real_apply, real_initial_state = ResourceCache.apply, past.initial_state
+real_after, real_shrink = EventHistory.events_after, vars(EventHistory)["_drop_oldest_events"]
+real_apply, real_initial_state = ResourceCache.apply_change, past.initial_events
 
 
 def no_added_on_entering(self: CacheEvent[Any], selection: Any) -> Any:
@@ -132,13 +132,13 @@ MUTATIONS: list[tuple[Any, str, Callable[..., Any]]] = [
     (WatchDispatcher, "_matching_groups", found_by_the_new_node_only),
     (WatchDispatcher, "_matching_groups", found_by_both_nodes_twice),
     (WatchDispatcher, "flush", responses_that_promise_too_much),
-    (WatchDispatcher, "bookmark", bookmarks_that_promise_too_much),
-    (EventHistory, "after", a_ring_that_skips_a_revision),
-    (EventHistory, "after", a_ring_that_cuts_revisions),
-    (EventHistory, "_shrink", a_ring_that_forgets_that_it_forgot),
-    (ResourceCache, "apply", changes_applied_twice),
+    (WatchDispatcher, "send_bookmarks", bookmarks_that_promise_too_much),
+    (EventHistory, "events_after", a_ring_that_skips_a_revision),
+    (EventHistory, "events_after", a_ring_that_cuts_revisions),
+    (EventHistory, "_drop_oldest_events", a_ring_that_forgets_that_it_forgot),
+    (ResourceCache, "apply_change", changes_applied_twice),
     (cacher, "replay_events", a_gap_between_the_past_and_now),
-    (cacher, "initial_state", a_state_that_claims_its_revision_early),
+    (cacher, "initial_events", a_state_that_claims_its_revision_early),
 ]
 SEED = 1
 """Each of them is found within 60 examples; with other seeds, within 600."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from pinnace.api.resources import PODS
-from pinnace.apiserver.cacher.history import EncodedResponse
+from pinnace.apiserver.cacher.event_history import EncodedResponse
 from pinnace.apiserver.cacher.store import RevisionExpired, SelectionPredicate, ShuttingDown, SlowWatcher
 from pinnace.apiserver.cacher.watcher import CacheWatcher, SendBuffer, SharedResponse, uncharged_response
 from pinnace.apiserver.flow import send_budget as flow
@@ -21,10 +21,10 @@ class Hub:
         self.left = 0
         self.delivered_events = 0
 
-    def join(self, watcher: CacheWatcher) -> None:
+    def start_watcher(self, watcher: CacheWatcher) -> None:
         self.live.append(watcher)
 
-    def leave(self, watcher: CacheWatcher) -> None:
+    def remove_watcher(self, watcher: CacheWatcher) -> None:
         self.left += 1
 
 
@@ -252,7 +252,7 @@ class TestRoom:
         budget.charge(flow.MAX_UNSENT_BYTES)
         watcher = watcher_of(EncodedResponse(b"one", 4), budget=budget)
         reading = await pending(watcher)
-        watcher.overflow()
+        watcher.end_overflowed()
         async with asyncio.timeout(1):
             with pytest.raises(SlowWatcher) as caught:
                 await reading

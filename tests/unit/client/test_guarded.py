@@ -11,7 +11,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.client import errors
-from pinnace.client.channel import Guarded
+from pinnace.client.channel import FencedCaller
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer, refuse
 
@@ -36,14 +36,14 @@ class Answers:
         return Pod()
 
 
-async def write(guarded: Guarded) -> None:
+async def write(guarded: FencedCaller) -> None:
     await guarded.call(METHOD, GetRequest(name="a"), Pod, timeout=5.0)
 
 
 async def test_fence_is_sent_with_each_attempt(serve: Serve, connect: Connect) -> None:
     server = await serve()
     answers = Answers(server, refusals=1)
-    await write(Guarded(connect(server), lambda: Fence(election="controllers", token=7)))
+    await write(FencedCaller(connect(server), lambda: Fence(election="controllers", token=7)))
     assert answers.fences == ["controllers/7/", "controllers/7/"]
 
 
@@ -51,7 +51,7 @@ async def test_guarded_call_of_a_non_leader_is_not_sent(serve: Serve, connect: C
     server = await serve()
     answers = Answers(server)
     with pytest.raises(errors.Fenced):
-        await write(Guarded(connect(server), lambda: None))
+        await write(FencedCaller(connect(server), lambda: None))
     assert answers.fences == []
 
 
@@ -60,5 +60,5 @@ async def test_call_of_one_term_is_not_retried_in_the_next(serve: Serve, connect
     server, tokens = await serve(), [7]
     answers = Answers(server, refusals=1, meanwhile=lambda: tokens.append(9))
     with pytest.raises(errors.Fenced):
-        await write(Guarded(connect(server), lambda: Fence(election="controllers", token=tokens[-1])))
+        await write(FencedCaller(connect(server), lambda: Fence(election="controllers", token=tokens[-1])))
     assert answers.fences == ["controllers/7/"]

@@ -105,7 +105,7 @@ def test_full_disk_does_not_prevent_down(
     room for the lock.
     """
     folder = ClusterFolder(tmp_path)
-    folder.claim(a_state(tmp_path))
+    folder.claim_folder(a_state(tmp_path))
     with monkeypatch.context() as patched:
         patched.setattr(os, call, full)
         with folder.locked():
@@ -145,7 +145,7 @@ def test_created_folder_is_removed(tmp_path: Path) -> None:
     made = folder.create()
     assert made == [tmp_path / "a", path]
     with folder.locked():
-        folder.claim(a_state(path))
+        folder.claim_folder(a_state(path))
         (path / "etcd" / "etcd-0").write_text("x")
         folder.log("scheduler-0").write_text("line 1\nline 2\nline 3\n")
         assert folder.log_tail("scheduler-0", 2) == ["line 2", "line 3"]
@@ -158,7 +158,7 @@ def test_foreign_files_in_the_folder_are_kept(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path / "a")
     made = folder.create()
     (tmp_path / "a" / "notes.txt").write_text("mine")
-    folder.claim(a_state(tmp_path / "a"))
+    folder.claim_folder(a_state(tmp_path / "a"))
     assert folder.remove(a_state(tmp_path / "a")) == []
     folder.remove_empty_directories(made)
     assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["notes.txt"]
@@ -167,7 +167,7 @@ def test_foreign_files_in_the_folder_are_kept(tmp_path: Path) -> None:
 def test_read_only_container_files_are_removed() -> None:
     with unprivileged() as path:
         folder = ClusterFolder(path)
-        folder.claim(a_state(path))
+        folder.claim_folder(a_state(path))
         read_only(path / "pods" / "kubelet-0")
         assert folder.remove(a_state(path)) == []
         assert list(path.iterdir()) == []
@@ -180,7 +180,7 @@ def test_folder_with_unremovable_files_keeps_its_mark(tmp_path: Path, monkeypatc
         raise PermissionError(13, "Permission denied", f"{path}/file")
 
     folder = ClusterFolder(tmp_path)
-    folder.claim(a_state(tmp_path))
+    folder.claim_folder(a_state(tmp_path))
     with monkeypatch.context() as patched:
         patched.setattr("pinnace.cluster.folder.remove_tree", refuse)
         with pytest.raises(FolderError, match=r"cannot be removed: Permission denied: .*/file") as refused:
@@ -194,7 +194,7 @@ def test_folder_with_unremovable_files_keeps_its_mark(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("foreign", ["etcd/backup.db", "pki/mine.pem", "logs/notes.txt", "pods/x", "config/other.yaml"])
 def test_foreign_file_in_a_subfolder_is_kept_and_named(tmp_path: Path, foreign: str) -> None:
     folder = ClusterFolder(tmp_path)
-    folder.claim(a_state(tmp_path), {"scheduler.yaml": b"x", "plugins/0/a.py": b"y"})
+    folder.claim_folder(a_state(tmp_path), {"scheduler.yaml": b"x", "plugins/0/a.py": b"y"})
     (tmp_path / "etcd" / "etcd-0" / "member").mkdir(parents=True)
     (tmp_path / foreign).write_text("mine")
     assert folder.remove(a_state(tmp_path)) == [tmp_path / foreign]
@@ -204,7 +204,7 @@ def test_foreign_file_in_a_subfolder_is_kept_and_named(tmp_path: Path, foreign: 
 def test_subfolder_without_the_mark_of_the_cluster_is_kept(tmp_path: Path) -> None:
     """Another cluster may have been created in its place."""
     folder = ClusterFolder(tmp_path)
-    folder.claim(a_state(tmp_path))
+    folder.claim_folder(a_state(tmp_path))
     (tmp_path / "pki" / ".pinnace").unlink()
     (tmp_path / "etcd" / ".pinnace").write_text("another")
     assert folder.remove(a_state(tmp_path)) == [tmp_path / "etcd", tmp_path / "pki"]
@@ -214,7 +214,7 @@ def test_subfolder_without_the_mark_of_the_cluster_is_kept(tmp_path: Path) -> No
 def test_link_is_removed_and_its_target_is_kept(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path / "cluster")
     folder.create()
-    folder.claim(a_state(tmp_path / "cluster"))
+    folder.claim_folder(a_state(tmp_path / "cluster"))
     (tmp_path / "cluster" / "etcd").rename(tmp_path / "elsewhere")
     (tmp_path / "cluster" / "etcd").symlink_to(tmp_path / "elsewhere")
     folder.remove(a_state(tmp_path / "cluster"))
@@ -223,7 +223,7 @@ def test_link_is_removed_and_its_target_is_kept(tmp_path: Path) -> None:
 
 def test_state_of_the_previous_format_is_read_and_removable(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path)
-    folder.claim(a_state(tmp_path))
+    folder.claim_folder(a_state(tmp_path))
     old = json.loads((tmp_path / "cluster.json").read_text())
     old["format"] = 2
     for name in ("identity", "stopped", "digests"):
@@ -242,11 +242,11 @@ def test_logs_of_a_failed_start_are_kept_until_the_next_start(tmp_path: Path) ->
     path = tmp_path / "made"
     folder, state = ClusterFolder(path), replace(a_state(path), made=(path,))
     folder.create()
-    folder.claim(state)
+    folder.claim_folder(state)
     folder.log("scheduler-0").write_text("why")
     folder.remove(state, keep_logs=True)
     assert [item.name for item in path.iterdir()] == ["logs"] and folder.log_tail("scheduler-0") == ["why"]
-    folder.claim(state)
+    folder.claim_folder(state)
     assert folder.log_tail("scheduler-0") == []
     assert folder.remove_failed_start() is None, "the folder has a cluster again"
     folder.remove(state, keep_logs=True)
@@ -273,7 +273,7 @@ def claim_and_die(path: Path, calls: int) -> bool:
                 os._exit(9)
 
         sys.addaudithook(hook)
-        ClusterFolder(path).claim(a_state(path), {"scheduler.yaml": b"x"})
+        ClusterFolder(path).claim_folder(a_state(path), {"scheduler.yaml": b"x"})
         os._exit(0)
     return os.waitpid(child, 0)[1] != 0
 
@@ -285,7 +285,7 @@ def test_killed_claim_leaves_nothing_in_the_way_of_the_next(tmp_path: Path) -> N
     while claim_and_die(tmp_path, calls):
         folder = ClusterFolder(tmp_path)
         if (state := folder.read()) is None:
-            folder.claim(state := a_state(tmp_path), {"scheduler.yaml": b"x"})
+            folder.claim_folder(state := a_state(tmp_path), {"scheduler.yaml": b"x"})
         assert folder.remove(state) == []
         assert not any(path.is_dir() for path in tmp_path.iterdir())
         calls += 1
@@ -295,7 +295,7 @@ def test_killed_claim_leaves_nothing_in_the_way_of_the_next(tmp_path: Path) -> N
 def test_claim_rejects_data_of_an_unknown_cluster(tmp_path: Path) -> None:
     (tmp_path / "etcd" / "member").mkdir(parents=True)
     with pytest.raises(FolderError, match="does not belong to a known cluster"):
-        ClusterFolder(tmp_path).claim(a_state(tmp_path))
+        ClusterFolder(tmp_path).claim_folder(a_state(tmp_path))
     assert ClusterFolder(tmp_path).read() is None
 
 

@@ -72,7 +72,7 @@ def a_state(folder: Path, name: str, created: float) -> ClusterState:
 @pytest.fixture
 def replaced(tmp_path: Path) -> Cluster:
     """A cluster whose folder was claimed by another cluster after it ended."""
-    ClusterFolder(tmp_path).claim(a_state(tmp_path, "apiserver-1", 1.0))
+    ClusterFolder(tmp_path).claim_folder(a_state(tmp_path, "apiserver-1", 1.0))
     certificates.create_certificates(pki_folder(tmp_path), ["127.0.0.1:1"], {})
     cluster = Cluster.load(tmp_path)
     ClusterFolder(tmp_path).write(a_state(tmp_path, "apiserver-2", 2.0))

@@ -49,7 +49,7 @@ class Stubborn:
 
     async def start(self, cluster: Cluster) -> None:
         for record in cluster.state.processes:
-            cluster._spawn(record.name)
+            cluster._spawn_process(record.name)
             self.children.append(cluster._children[record.name])
             process = cluster.state.find_process(record.name).process
             assert process

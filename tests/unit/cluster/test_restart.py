@@ -82,7 +82,7 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         state = initial_state(ClusterSpec(data_dir=tmp_path / "cluster"), plans, made, 0.0)
         for plan in plans:
             state = state.with_process(plan.name, DEAD)
-        ClusterFolder(tmp_path / "cluster").claim(state)
+        ClusterFolder(tmp_path / "cluster").claim_folder(state)
         clusters.append(Cluster.load(tmp_path / "cluster"))
         return clusters[-1]
 
@@ -198,7 +198,7 @@ def test_damaged_certificate_does_not_block_other_processes(
     started: list[str] = []
 
     async def start(self: Cluster, *_: object, **__: object) -> list[str]:
-        started.extend(self.ended())
+        started.extend(self.stopped_processes())
         return started
 
     pki = pki_folder(cluster.spec.data_dir)
@@ -213,8 +213,8 @@ def test_damaged_certificate_does_not_block_other_processes(
 async def test_failed_etcd_member_does_not_block_other_processes(serving: Callable[..., Cluster]) -> None:
     cluster = serving(etcd_0=False, etcd_1=True, etcd_2=True, apiserver_0=False, apiserver_1=True, scheduler_0=True)
     with pytest.raises(StartFailed) as failed:
-        await cluster.restart(cluster.ended(), timeout=20)
-    assert cluster.ended() == ["etcd-0", "apiserver-0"]
+        await cluster.restart(cluster.stopped_processes(), timeout=20)
+    assert cluster.stopped_processes() == ["etcd-0", "apiserver-0"]
     assert "etcd-0 exited with 1" in failed.value.message and "apiserver-0 exited with 1" in failed.value.message
     assert set(failed.value.logs) == {"etcd-0", "apiserver-0"}
     assert "etcd-0 has lost its data" in failed.value.hint and "`pinnace status`" in failed.value.hint
@@ -232,15 +232,15 @@ async def test_process_with_failed_dependencies_is_not_started(
 ) -> None:
     cluster = serving(**processes, scheduler_0=True)
     with pytest.raises(StartFailed, match=message):
-        await cluster.restart(cluster.ended(), timeout=20)
+        await cluster.restart(cluster.stopped_processes(), timeout=20)
     assert [record.name for record in cluster.state.processes if cluster.pid(record.name)] == left
 
 
 async def test_unready_process_blocks_no_independent_process(serving: Callable[..., Cluster]) -> None:
     cluster = serving(etcd_0=True, apiserver_0=True, apiserver_hangs=True, scheduler_0=True)
     with pytest.raises(StartTimeout, match="apiserver-hangs"):
-        await cluster.restart(cluster.ended(), timeout=3)
-    assert not cluster.ended()
+        await cluster.restart(cluster.stopped_processes(), timeout=3)
+    assert not cluster.stopped_processes()
 
 
 async def test_cluster_removed_meanwhile_is_not_started(cluster: Cluster) -> None:
@@ -303,7 +303,7 @@ async def test_restarted_process_uses_the_current_installation(tmp_path: Path) -
     ]
     made = ClusterFolder(path).create()
     state = initial_state(ClusterSpec(data_dir=path), plans, made, 0.0)
-    ClusterFolder(path).claim(state.with_process("etcd-0", DEAD).with_process("scheduler-0", DEAD))
+    ClusterFolder(path).claim_folder(state.with_process("etcd-0", DEAD).with_process("scheduler-0", DEAD))
     cluster = Cluster.load(path)
     try:
         cluster.start_without_waiting(["etcd-0", "scheduler-0"])
@@ -321,11 +321,11 @@ async def test_unrecorded_process_is_found(tmp_path: Path, monkeypatch: pytest.M
     address = f"127.0.0.1:{PortAllocator().next()}"
     plan = ProcessPlan("etcd", "etcd-0", address, address, (sys.executable, "-c", "import time; time.sleep(60)", str(path)))
     made = ClusterFolder(path).create()
-    ClusterFolder(path).claim(initial_state(ClusterSpec(data_dir=path), [plan], made, 0.0).with_process("etcd-0", DEAD))
+    ClusterFolder(path).claim_folder(initial_state(ClusterSpec(data_dir=path), [plan], made, 0.0).with_process("etcd-0", DEAD))
     children: list[processes.ChildProcess] = []
     spawn = processes.spawn_process
 
-    def fill_the_disk(plan: ProcessPlan, log: Path, *, launch: processes.Launch) -> processes.ChildProcess:
+    def fill_the_disk(plan: ProcessPlan, log: Path, *, launch: processes.ProcessLauncher) -> processes.ChildProcess:
         children.append(spawn(plan, log, launch=launch))
         monkeypatch.setattr(ClusterFolder, "write", full)
         return children[-1]

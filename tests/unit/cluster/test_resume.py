@@ -59,7 +59,7 @@ def dead(spec: ClusterSpec) -> Cluster:
     state = initial_state(spec, plan_processes(spec, BINARY, ports.next), folder.create(), 0.0)
     for record in state.processes:
         state = state.with_process(record.name, DEAD)
-    folder.claim(state)
+    folder.claim_folder(state)
     return Cluster.load(spec.data_dir)
 
 
@@ -87,7 +87,7 @@ def test_port_in_use_is_replaced_in_all_plans_and_configurations(tmp_path: Path,
     assert len({*old, peer, before["etcd-0"].http, before["kubelet-0"].http}) == 6
     for address in (*old, peer):
         taken(address)
-    cluster._replace_taken_ports(cluster.ended(), SILENT_PROGRESS)
+    cluster._replace_taken_ports(cluster.stopped_processes(), SILENT_PROGRESS)
 
     after = {record.name: record.plan for record in Cluster.load(cluster.spec.data_dir).state.processes}
     text = str(after)
@@ -114,7 +114,7 @@ def test_peer_ports_of_etcd_members_are_not_replaced(tmp_path: Path, taken: Call
     cluster = dead(ClusterSpec(nodes=1, etcd_members=3, data_dir=tmp_path))
     taken(listening_addresses(cluster.state.find_process("etcd-1").plan)[-1])
     with pytest.raises(StartFailed) as refused:
-        cluster._replace_taken_ports(cluster.ended(), SILENT_PROGRESS)
+        cluster._replace_taken_ports(cluster.stopped_processes(), SILENT_PROGRESS)
     assert "end that program" in refused.value.hint
 
 
@@ -236,7 +236,7 @@ async def test_settle_waits_for_a_stopping_process(tmp_path: Path) -> None:
         child.terminate()
         while not (why := await view.process_problem(record)):
             assert child.poll() is None
-        assert why == "shutdown: the process is stopping" and cluster.ended() == []
+        assert why == "shutdown: the process is stopping" and cluster.stopped_processes() == []
 
         class Ends:
             """Lets the process end once the caller waits for it."""
@@ -248,8 +248,8 @@ async def test_settle_waits_for_a_stopping_process(tmp_path: Path) -> None:
             def done(self, what: str) -> None: ...
             def warn(self, what: str) -> None: ...
 
-        await cluster.settle(Ends())
-        assert cluster.ended() == ["scheduler-0"]
+        await cluster.wait_until_stopped(Ends())
+        assert cluster.stopped_processes() == ["scheduler-0"]
     del ports
 
 

@@ -25,7 +25,7 @@ def died(spec: ClusterSpec) -> Cluster:
     )
     for record in state.processes:
         state = state.with_process(record.name, ProcessIdentity(1, 1, "another boot"))
-    cluster.folder.claim(state)
+    cluster.folder.claim_folder(state)
     return Cluster.load(spec.data_dir)
 
 

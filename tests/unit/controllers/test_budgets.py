@@ -136,7 +136,7 @@ async def synced(
         store=lambda resource: stores.get(resource, {}),
         selecting=lambda resource, selector_of: SelectorIndex(selector_of),
         labelled=lambda resource: LabelIndex(select_all, pods),
-        facts=PodPropertiesCache(),
+        pod_properties=PodPropertiesCache(),
     )
     client = SimpleNamespace(of=lambda resource: SimpleNamespace(update_status=update_status))
     events = SimpleNamespace(event=lambda obj, type_, reason, message: reasons.append(reason))

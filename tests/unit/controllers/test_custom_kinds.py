@@ -38,7 +38,7 @@ class Kinds:
         self.log.append(f"-{resource.api_version.rpartition('/')[2]}")
 
     def change(self, definition: CustomResourceDefinition, kind: Any = MODIFIED) -> None:
-        self.custom.follow([Delta(kind, definition, None)])
+        self.custom.handle_definition_deltas([Delta(kind, definition, None)])
 
 
 def test_kind_is_watched_while_its_definition_is_established() -> None:

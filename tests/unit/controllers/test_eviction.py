@@ -222,7 +222,7 @@ async def test_refused_deletion_does_not_block_other_pods(
     cluster.bind("late", 350)
     cluster.taint(UNREACHABLE)
     working = WorkerPool(controller, lambda: True, clock=clock)
-    await working.begin(lambda resource: cluster.nodes if resource is NODES else {})
+    await working.enqueue_existing(lambda resource: cluster.nodes if resource is NODES else {})
     running = asyncio.ensure_future(working.run())
     await clock.advance(349.0)
     assert cluster.deleted == []

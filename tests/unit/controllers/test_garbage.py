@@ -19,7 +19,7 @@ from pinnace.controllers.garbagecollector import (
     QUICK,
     DeleteObject,
     DeletionDecision,
-    Dependents,
+    DependentsIndex,
     GarbageCollector,
     KeepObject,
     ObjectLocation,
@@ -88,15 +88,15 @@ def owned(name: str, *owners: str) -> Pod:
 
 
 def test_dependents_are_indexed_by_each_current_owner() -> None:
-    dependents = Dependents()
+    dependents = DependentsIndex()
     first, second = owned("a", "1", "2"), owned("a", "2", "3")
-    dependents.follow(PODS, [Delta(ADDED, first, None), Delta(ADDED, owned("b", "1"), None)])
-    assert set(dependents.of("1")) == {"uid-a", "uid-b"}
-    assert dependents.of("2") == {"uid-a": ObjectLocation(PODS, "default/a")}
-    dependents.follow(PODS, [Delta(MODIFIED, second, first)])
-    assert set(dependents.of("1")) == {"uid-b"} and set(dependents.of("3")) == {"uid-a"}
-    dependents.follow(PODS, [Delta(DELETED, second, second)])
-    assert not dependents.of("2") and not dependents.of("3")
+    dependents.apply_deltas(PODS, [Delta(ADDED, first, None), Delta(ADDED, owned("b", "1"), None)])
+    assert set(dependents.dependents_of("1")) == {"uid-a", "uid-b"}
+    assert dependents.dependents_of("2") == {"uid-a": ObjectLocation(PODS, "default/a")}
+    dependents.apply_deltas(PODS, [Delta(MODIFIED, second, first)])
+    assert set(dependents.dependents_of("1")) == {"uid-b"} and set(dependents.dependents_of("3")) == {"uid-a"}
+    dependents.apply_deltas(PODS, [Delta(DELETED, second, second)])
+    assert not dependents.dependents_of("2") and not dependents.dependents_of("3")
 
 
 # --- owners that wait for dependents

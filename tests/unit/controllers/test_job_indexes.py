@@ -28,8 +28,8 @@ from tests.workloads import make_job, named
 )
 def test_indexes_are_parsed_and_formatted(text: str, numbers: set[int]) -> None:
     result = parse_indexes(text, 10)
-    assert (len(result), set(result.others(10))) == (len(numbers), set(range(10)) - numbers)
-    assert str(result) == str(CompletionIndexes().with_(numbers)) == text
+    assert (len(result), set(result.missing_below(10))) == (len(numbers), set(range(10)) - numbers)
+    assert str(result) == str(CompletionIndexes().with_indexes(numbers)) == text
 
 
 def test_indexes_beyond_the_completions_are_dropped() -> None:
@@ -57,7 +57,7 @@ def test_consecutive_indexes_are_stored_as_ranges() -> None:
 
 
 def test_adjacent_and_overlapping_ranges_are_merged() -> None:
-    assert str(parse_indexes("4-6,0,1,5-7", 10).with_([2, 9])) == "0-2,4-7,9"
+    assert str(parse_indexes("4-6,0,1,5-7", 10).with_indexes([2, 9])) == "0-2,4-7,9"
 
 
 def test_each_missing_index_gets_one_pod_with_its_number() -> None:

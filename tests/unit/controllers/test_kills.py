@@ -39,9 +39,9 @@ from pinnace.controllers.cronjob import CronJobController
 from pinnace.controllers.daemonnodes import target_node
 from pinnace.controllers.daemonset import DaemonSetController
 from pinnace.controllers.deployment import DeploymentController
-from pinnace.controllers.horizontalpodautoscaler import AutoscalerOptions, Decision, HorizontalPodAutoscalerController
+from pinnace.controllers.horizontalpodautoscaler import AutoscalerOptions, HorizontalPodAutoscalerController, ScaleDecision
 from pinnace.controllers.job import JobController
-from pinnace.controllers.job_status import FINALIZER, finish_condition
+from pinnace.controllers.job_status import FINALIZER, find_finished_condition
 from pinnace.controllers.persistentvolume import PersistentVolumeController
 from pinnace.controllers.replicaset import ReplicaSetController
 from pinnace.controllers.runtime import ControllerContext
@@ -67,7 +67,7 @@ def without_earlier(resource: Resource[Any], build: Build) -> Build:
 
     def forgetful(context: ControllerContext) -> Any:
         informers: Any = context.informers
-        informers._of(resource).store.clear()
+        informers._informer_of(resource).store.clear()
         return build(context)
 
     return forgetful
@@ -193,7 +193,7 @@ class CollidingDeployments(DeploymentController):
 
     def __init__(self, shared: ControllerContext) -> None:
         informers: Any = shared.informers
-        informers._of(REPLICA_SETS).store.clear()
+        informers._informer_of(REPLICA_SETS).store.clear()
         super().__init__(shared)
 
     async def _resolve_name_collision(self, key: str, deployment: Deployment, new: ReplicaSet) -> None:
@@ -229,7 +229,7 @@ async def run_job(cluster: KillableCluster) -> None:
     cluster.create(JOBS, make_job("web", completions=completions, parallelism=4, completionMode="Indexed"))
     await cluster.settle()
     job: Job = cluster.of(JOBS)[KEY]
-    end = finish_condition(job)
+    end = find_finished_condition(job)
     assert end is not None and end.type == "Complete"
     assert (job.status.succeeded, job.status.failed, job.status.completedIndexes) == (completions, 0, "0-19")
     assert len(cluster.of(PODS)) == completions
@@ -283,12 +283,12 @@ async def test_time_of_a_cron_job_has_one_job(policy: str) -> None:
 class HastyAutoscaler(HorizontalPodAutoscalerController):
     """A bug: it writes the status before the scale, and does nothing for a decision that is in its status."""
 
-    async def _compute_replicas(self, autoscaler: HorizontalPodAutoscaler, scale: Scale, *rest: Any) -> Decision:
+    async def _compute_replicas(self, autoscaler: HorizontalPodAutoscaler, scale: Scale, *rest: Any) -> ScaleDecision:
         decision = await super()._compute_replicas(autoscaler, scale, *rest)
         same = decision.replicas == autoscaler.status.desiredReplicas
-        return Decision(decision.statuses) if same else decision
+        return ScaleDecision(decision.statuses) if same else decision
 
-    async def _rescale(self, autoscaler: HorizontalPodAutoscaler, resource: Any, scale: Scale, decision: Decision) -> bool:
+    async def _rescale(self, autoscaler: HorizontalPodAutoscaler, resource: Any, scale: Scale, decision: ScaleDecision) -> bool:
         autoscaler.status.desiredReplicas = decision.replicas or 0
         stored = await self._client.of(HORIZONTAL_POD_AUTOSCALERS).update_status(autoscaler)
         autoscaler.metadata.resourceVersion = stored.metadata.resourceVersion

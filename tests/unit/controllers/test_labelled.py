@@ -29,10 +29,10 @@ def test_label_index_matches_a_full_scan() -> None:
         if rng.random() < 0.3:
             builder.owner("ReplicaSet", "web", "uid-web")
         if old is not None and rng.random() < 0.3:
-            labelled.follow([Delta(DELETED, store.pop(key), old)])
+            labelled.apply_deltas([Delta(DELETED, store.pop(key), old)])
         else:
             store[key] = builder.build()
-            labelled.follow([Delta(ADDED if old is None else MODIFIED, store[key], old)])
+            labelled.apply_deltas([Delta(ADDED if old is None else MODIFIED, store[key], old)])
         for text in ("", "app=x", "app=x,tier!=y", "!zone"):
             selector = parse_labels(text)
             expected = [
@@ -70,10 +70,10 @@ def test_selector_index_matches_a_full_scan() -> None:
         key = store_key(made)
         old = store.get(key)
         if old is not None and rng.random() < 0.3:
-            selecting.follow([Delta(DELETED, store.pop(key), old)])
+            selecting.apply_deltas([Delta(DELETED, store.pop(key), old)])
         else:
             store[key] = made
-            selecting.follow([Delta(ADDED if old is None else MODIFIED, made, old)])
+            selecting.apply_deltas([Delta(ADDED if old is None else MODIFIED, made, old)])
         labels = {key: rng.choice("xyz") for key in rng.sample(["app", "tier", "zone"], rng.randrange(4))}
         result = sorted(map(store_key, selecting.objects_selecting("a", labels)))
         assert result == sorted(

@@ -55,7 +55,7 @@ class Cluster:
         )
         self.working = WorkerPool(controller, lambda: True, clock=self.clock)
         for watch in controller.watches:
-            self.add_handler(watch.resource, lambda deltas, keys=watch.keys: self.working.handle(keys, deltas))
+            self.add_handler(watch.resource, lambda deltas, keys=watch.keys: self.working.handle_deltas(keys, deltas))
         for name in nodes:
             self.add_lease(name)
             self.put(NODES, name, make_node(name).condition("Ready", "True").build())

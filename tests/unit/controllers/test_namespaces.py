@@ -12,7 +12,7 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import CONFIG_MAPS, NAMESPACES, PODS, Resource
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import MODIFIED, BatchItem
-from pinnace.apiserver.errors import contended, from_storage, not_found
+from pinnace.apiserver.errors import contended_object, not_found, storage_refusal
 from pinnace.apiserver.storage.interface import CommitOutcomeUnknown, OutOfSpace
 from pinnace.client.errors import ApiError, Expired, Forbidden, NotFound, Unavailable
 from pinnace.client.informer import Delta, Index
@@ -84,7 +84,7 @@ async def test_pods_are_deleted_before_other_kinds() -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    [from_storage(OutOfSpace("full")), from_storage(CommitOutcomeUnknown("lost")), contended(PODS, "a")],
+    [storage_refusal(OutOfSpace("full")), storage_refusal(CommitOutcomeUnknown("lost")), contended_object(PODS, "a")],
     ids=lambda refusal: refusal.reason,
 )
 async def test_failed_pod_deletion_blocks_other_kinds(trouble: Refusal) -> None:

@@ -209,10 +209,10 @@ def test_fully_disrupted_zone_is_evicted_while_another_is_healthy() -> None:
 
 def test_evictions_stop_while_all_zones_are_down_and_during_recovery() -> None:
     result = zones(**many("a", 0, 3), **many("b", 0, 3))
-    assert result.disrupted and turns(result, ["a0"]) == [None]
+    assert result.is_fully_disrupted and turns(result, ["a0"]) == [None]
     for name in ("b0", "b1", "b2"):
         result.update_node(name, "b", True, NOW + 1)
-    assert not result.disrupted and turns(result, ["a0"], NOW + 1) == [RECOVERY]
+    assert not result.is_fully_disrupted and turns(result, ["a0"], NOW + 1) == [RECOVERY]
 
 
 def test_zone_state_change_reassigns_turns() -> None:
@@ -278,10 +278,10 @@ def test_excluded_nodes_do_not_count_for_the_zone_state_and_get_turns() -> None:
 def test_excluded_node_does_not_end_a_full_disruption() -> None:
     result = zones(**many("a", 0, 2), **many("b", 1, 0))
     result.update_node("b0", "b", True, NOW, counts=False)
-    assert result.disrupted
+    assert result.is_fully_disrupted
     result.remove_node("a0", NOW)
     result.remove_node("a1", NOW)
-    assert not result.disrupted, "no node counts"
+    assert not result.is_fully_disrupted, "no node counts"
 
 
 @pytest.mark.parametrize(("label", "expected"), [("node.kubernetes.io/exclude-disruption", False), ("other", True)])

@@ -81,7 +81,7 @@ async def test_owner_reference_to_another_namespace_is_ignored() -> None:
     shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=lambda resource: None))
     expectations: Any = None  # the claim writes nothing
     claimer: ControllerRefManager[Pod] = ControllerRefManager(shared, REPLICA_SETS, PODS, expectations)
-    assert named(await claimer.claim("default/web", WEB, SELECTOR)) == ["own"]
+    assert named(await claimer.claim_objects("default/web", WEB, SELECTOR)) == ["own"]
 
 
 class Cluster:
@@ -101,7 +101,7 @@ class Cluster:
             index=lambda resource, by: Index(by, pods if resource is PODS else [owner]),
             selecting=lambda resource, selector_of: SelectorIndex(selector_of, [owner]),
             labelled=lambda resource, only: LabelIndex(only, pods),
-            facts=PodPropertiesCache(),
+            pod_properties=PodPropertiesCache(),
         )
         client = SimpleNamespace(of=lambda resource: self, pods=self)
         clock, events = SimpleNamespace(time=lambda: 100.0), SimpleNamespace(event=lambda *_: None)
@@ -155,6 +155,6 @@ async def test_job_adopts_ended_pods() -> None:
     """The job counts the adopted pod."""
     job = make_job("web")
     cluster = Cluster(job, [make_pod("a").label("app", "web").phase("Succeeded").build()])
-    expectations: Any = SimpleNamespace(wrote=lambda *_: None)
+    expectations: Any = SimpleNamespace(expect_version=lambda *_: None)
     claimer: ControllerRefManager[Pod] = ControllerRefManager(cluster.shared, JOBS, PODS, expectations)
-    assert named(await claimer.claim("default/web", job, SELECTOR)) == ["a"]
+    assert named(await claimer.claim_objects("default/web", job, SELECTOR)) == ["a"]

@@ -83,8 +83,8 @@ class World:
         for handlers in self._handlers.values():
             handlers.clear()
         users = ClaimUsers()
-        users.follow([Delta(ADDED, pod, None) for pod in self.stores[PODS].values()])
-        self._handlers[PODS].append(users.follow)
+        users.apply_deltas([Delta(ADDED, pod, None) for pod in self.stores[PODS].values()])
+        self._handlers[PODS].append(users.apply_deltas)
         informers: Any = SimpleNamespace(
             store=self.stores.__getitem__, index=self._index, claim_users=users, add_handler=self._add_handler
         )
@@ -165,7 +165,9 @@ class World:
 
     async def settle(self, rounds: int = 6) -> None:
         """Sync all keys until nothing changes."""
-        self.controller._expectations = self.protection_expectations = SimpleNamespace(met=_met, wrote=_wrote)  # type: ignore[assignment]
+        self.controller._expectations = self.protection_expectations = SimpleNamespace(
+            wait_until_met=_met, expect_version=_wrote
+        )  # type: ignore[assignment]
         for _ in range(rounds):
             before = self._revision
             for controller in (self.controller, self.protection):

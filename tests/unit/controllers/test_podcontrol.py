@@ -85,13 +85,13 @@ class Bench:
 
 async def test_sync_waits_for_its_own_writes() -> None:
     bench = Bench()
-    await bench.expectations.met(KEY)
+    await bench.expectations.wait_until_met(KEY)
     await bench.create(2)
     with pytest.raises(Timeout, match="not at 101"):
-        await bench.expectations.met(KEY)
-    await bench.expectations.met("default/other")
+        await bench.expectations.wait_until_met(KEY)
+    await bench.expectations.wait_until_met("default/other")
     bench.informers.revision = 101
-    await bench.expectations.met(KEY)
+    await bench.expectations.wait_until_met(KEY)
 
 
 async def test_sync_waits_for_deletions_and_a_missing_pod_is_no_error() -> None:
@@ -99,7 +99,7 @@ async def test_sync_waits_for_deletions_and_a_missing_pod_is_no_error() -> None:
     assert await bench.control.delete(KEY, WEB, [make_pod("a").build(), make_pod("gone").build()]) is None
     assert bench.told == [("SuccessfulDelete", "Deleted pod: a")]
     with pytest.raises(Timeout, match="not at 200"):
-        await bench.expectations.met(KEY)
+        await bench.expectations.wait_until_met(KEY)
 
 
 async def test_write_with_an_unknown_outcome_is_awaited() -> None:
@@ -108,7 +108,7 @@ async def test_write_with_an_unknown_outcome_is_awaited() -> None:
     with pytest.raises(OutcomeUnknown):
         await bench.create(2)
     with pytest.raises(Timeout, match="not at 101"):
-        await bench.expectations.met(KEY)
+        await bench.expectations.wait_until_met(KEY)
 
 
 async def test_rejected_creation_stops_the_batch_and_limits_the_next_attempt_to_one_pod() -> None:
@@ -162,7 +162,7 @@ async def test_fenced_write_records_no_event() -> None:
         await bench.create(3)
     assert bench.told == []
     with pytest.raises(Timeout, match="not at 101"):  # two pods were created
-        await bench.expectations.met(KEY)
+        await bench.expectations.wait_until_met(KEY)
     bench.server.quota = 10
     await bench.create(3)
     assert bench.server.calls == [3, 3]

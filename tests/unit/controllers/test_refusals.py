@@ -39,7 +39,7 @@ class Cluster:
             index=lambda resource, by: Index(by, self.things.get(resource, ())),
             selecting=lambda resource, selector_of: SelectorIndex(selector_of, self.things.get(resource, ())),
             labelled=lambda resource, only: LabelIndex(only, self.things.get(resource, ())),
-            facts=PodPropertiesCache(),
+            pod_properties=PodPropertiesCache(),
             wait_for=self._know,
         )
         client = SimpleNamespace(of=lambda resource: self, pods=self)

@@ -196,7 +196,7 @@ def test_repeated_failure_does_not_change_the_status() -> None:
 def test_facts_belong_to_the_given_version_of_a_pod() -> None:
     book, before = PodPropertiesCache(), pod_of(WEB, "a").build()
     after = running(pod_of(WEB, "a")).build()
-    assert [item.ready for item in book.of([before, after, before])] == [False, True, False]
-    book.follow([Delta(DELETED, after, after)])
-    [again] = book.of([after])
+    assert [item.ready for item in book.properties_of([before, after, before])] == [False, True, False]
+    book.apply_deltas([Delta(DELETED, after, after)])
+    [again] = book.properties_of([after])
     assert again == compute_pod_properties(after)

@@ -9,7 +9,7 @@ from pinnace.api.codec import from_dict
 from pinnace.api.resources import INGRESSES, NETWORK_POLICIES, Resource
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.informer import Delta
-from pinnace.controllers.unenforced import MAX_AGE, UnenforcedController
+from pinnace.controllers.unenforced import MAX_AGE, UnenforcedKindsController
 from tests.clock import FakeClock
 
 
@@ -22,7 +22,7 @@ class World:
         stores = {resource.plural: {"n/a": self.obj}}
         informers = SimpleNamespace(store=lambda resource: stores.get(resource.plural, {}))
         shared: Any = SimpleNamespace(clock=self.clock, informers=informers, events=self)
-        self.controller = UnenforcedController(shared)
+        self.controller = UnenforcedKindsController(shared)
 
     def event(self, obj: Any, *details: str) -> None:
         self.events.append((obj.metadata.name, *details))

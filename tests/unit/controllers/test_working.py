@@ -67,7 +67,7 @@ def stores(*nodes: str) -> Callable[[Resource[Any]], Mapping[str, Node]]:
 @asynccontextmanager
 async def at_work(controller: Recording, clock: FakeClock, *nodes: str) -> AsyncIterator[WorkerPool]:
     working = WorkerPool(controller, lambda: True, clock=clock)
-    await working.begin(stores(*nodes))
+    await working.enqueue_existing(stores(*nodes))
     running = asyncio.ensure_future(working.run())
     await clock.advance(0)
     yield working
@@ -110,7 +110,7 @@ async def test_failed_key_is_retried_and_does_not_block_others(
         assert sorted(controller.looked) == ["a", "b"]
         await clock.advance(1.0)
         assert sorted(controller.looked) == ["a", "a", "a", "b"]
-        working.handle(key_of_object, [Delta(MODIFIED, make_node("b").build(), None)])
+        working.handle_deltas(key_of_object, [Delta(MODIFIED, make_node("b").build(), None)])
         await clock.advance(0)
         assert controller.looked[-1] == "b"
 
@@ -157,11 +157,11 @@ async def test_leader_keeps_its_term_during_a_slow_start() -> None:
         while True:
             turns += 1
             if turns == 5:
-                working.handle(key_of_object, [Delta(ADDED, make_node("new").build(), None)])
+                working.handle_deltas(key_of_object, [Delta(ADDED, make_node("new").build(), None)])
             await asyncio.sleep(0)
 
     beating = asyncio.ensure_future(beat())
-    await working.begin(stores(*map(str, range(100))))
+    await working.enqueue_existing(stores(*map(str, range(100))))
     beating.cancel()
     assert turns >= 10
     running = asyncio.ensure_future(working.run())
@@ -181,7 +181,7 @@ async def test_syncs_that_never_wait_yield_to_other_tasks() -> None:
 
     controller, seen = Busy(), [0]
     working = WorkerPool(controller, lambda: True, clock=clock)
-    await working.begin(stores(*map(str, range(100))))
+    await working.enqueue_existing(stores(*map(str, range(100))))
     running = asyncio.ensure_future(working.run())
     async with asyncio.timeout(5):
         while seen[-1] < 100:
@@ -194,7 +194,7 @@ async def test_syncs_that_never_wait_yield_to_other_tasks() -> None:
 async def test_syncs_end_with_the_term() -> None:
     clock, controller = FakeClock(), Recording()
     working = WorkerPool(controller, lambda: False, clock=clock)
-    await working.begin(stores("a", "b"))
+    await working.enqueue_existing(stores("a", "b"))
     async with asyncio.timeout(1):
         waiting = asyncio.ensure_future(working.run())
         await clock.advance(10)
@@ -225,7 +225,7 @@ async def test_hanging_sync_is_logged_cancelled_and_repeated(caplog: pytest.LogC
     clock, controller = FakeClock(), Recording(a=iter(["hangs", None]))
     async with at_work(controller, clock, "a", "b") as working:
         await clock.advance(SLOW + 1.0)
-        assert [item.key for item in logged(caplog, SyncSlow)] == ["a"] and working.stuck() is None
+        assert [item.key for item in logged(caplog, SyncSlow)] == ["a"] and working.stuck_problem() is None
         await clock.advance(DEADLINE - SLOW + 1.0)
         assert logged(caplog, SyncTimedOut) == [SyncTimedOut("recording", "a")]
         assert controller.looked.count("a") == 2 and controller.looked.count("b") == 1
@@ -235,9 +235,11 @@ async def test_controller_is_stuck_if_all_workers_hang(caplog: pytest.LogCapture
     clock, controller = FakeClock(), Recording(a=iter(["hangs"]), b=iter(["hangs"]))
     async with at_work(controller, clock, "a", "b") as working:
         await clock.advance(SLOW - 1.0)
-        assert working.stuck() is None
+        assert working.stuck_problem() is None
         await clock.advance(2.0)
-        assert working.stuck() in [f"controller recording: all of its workers are stuck; {key} for 31 s" for key in "ab"]
+        assert working.stuck_problem() in [
+            f"controller recording: all of its workers are stuck; {key} for 31 s" for key in "ab"
+        ]
 
 
 async def test_worker_that_ignores_cancellation_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
@@ -246,7 +248,7 @@ async def test_worker_that_ignores_cancellation_is_replaced(caplog: pytest.LogCa
         await clock.advance(DEADLINE + GRACE + 3.0)
         assert sorted(controller.looked) == ["a", "a", "b", "b"]
         assert SyncAbandoned("recording", "a") in logged(caplog, SyncAbandoned)
-        working.handle(key_of_object, [Delta(MODIFIED, make_node("c").build(), None)])
+        working.handle_deltas(key_of_object, [Delta(MODIFIED, make_node("c").build(), None)])
         await clock.advance(0)
         assert controller.looked[-1] == "c"
         controller.over = True

@@ -40,14 +40,14 @@ async def test_large_objects_are_sent_in_several_calls() -> None:
 async def test_concurrent_writes_share_a_batch() -> None:
     server, nodes = Server(), large(2 * BATCH)
     batcher = WriteBatcher(server.send)
-    versions = await asyncio.gather(*(batcher.write(node) for node in nodes))
+    versions = await asyncio.gather(*(batcher.write_item(node) for node in nodes))
     assert versions == [node.metadata.name for node in nodes], "each write gets its own response"
 
 
 async def test_small_objects_are_sent_in_full_batches() -> None:
     server = Server()
     batcher = WriteBatcher(server.send)
-    await asyncio.gather(*(batcher.write(make_node(f"n{number}").build()) for number in range(BATCH + 1)))
+    await asyncio.gather(*(batcher.write_item(make_node(f"n{number}").build()) for number in range(BATCH + 1)))
     assert [len(call) for call in server.calls] == [BATCH, 1]
 
 

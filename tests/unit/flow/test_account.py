@@ -21,22 +21,22 @@ EVERYTHING = Everything()
 @dataclass(eq=False)
 class Watch:
     budget: SendBudget
-    waiting: int = 0
+    buffered_bytes: int = 0
     selection: Everything = EVERYTHING
     ended: bool = False
 
-    def overflow(self) -> None:
-        self.budget.add_buffered(-self.waiting)
-        self.budget.close(self)
-        self.waiting, self.ended = 0, True
+    def end_overflowed(self) -> None:
+        self.budget.add_buffered(-self.buffered_bytes)
+        self.budget.remove_watch(self)
+        self.buffered_bytes, self.ended = 0, True
 
 
 def watching(budget: SendBudget, *mib: int) -> list[Watch]:
     """Watches for which so much waits."""
     watches = [Watch(budget, size * MIB) for size in mib]
     for watch in watches:
-        budget.open(watch)
-        budget.add_buffered(watch.waiting)
+        budget.add_watch(watch)
+        budget.add_buffered(watch.buffered_bytes)
     return watches
 
 
@@ -53,20 +53,20 @@ def filled(room: SendPool, mib: int) -> SendBudget:
 
 class TestWithGrpc:
     def test_flow_uses_as_much_as_it_leaves_free(self) -> None:
-        assert not filled(SendPool(), 63).full
-        assert filled(SendPool(), 64).full
+        assert not filled(SendPool(), 63).is_full
+        assert filled(SendPool(), 64).is_full
 
     def test_room_of_other_flows_is_not_free(self) -> None:
         room = SendPool()
         filled(room, 64)
-        assert not filled(room, 31).full
-        assert filled(room, 32).full
+        assert not filled(room, 31).is_full
+        assert filled(room, 32).is_full
 
     def test_flow_borrows_at_most_half_of_the_buffer(self) -> None:
         """One answer is given, as large as it is."""
         room = SendPool()
         large = filled(room, 1000)
-        assert not filled(room, 31).full
+        assert not filled(room, 31).is_full
         large.charge(-1000 * MIB)
         assert room.unsent_bytes == 31 * MIB
 
@@ -74,16 +74,16 @@ class TestWithGrpc:
         room = SendPool()
         for _ in range(10):
             filled(room, 1000)
-        assert not filled(room, 7).full
-        assert filled(room, 8).full
+        assert not filled(room, 7).is_full
+        assert filled(room, 8).is_full
 
     def test_buffered_events_do_not_block_the_handover(self) -> None:
         room = SendPool()
         budget = SendBudget(room)
         budget.add_buffered(1000 * MIB)
-        assert not budget.full
+        assert not budget.is_full
         budget.charge(63 * MIB)
-        assert not budget.full
+        assert not budget.is_full
 
 
 class TestWaiting:
@@ -138,7 +138,7 @@ class TestWaiting:
         budget = SendBudget(SendPool())
         shared = [Shared(budget, 65 * MIB) for _ in range(3)]
         for watch in shared:
-            budget.open(watch)
+            budget.add_watch(watch)
         budget.add_buffered(65 * MIB)
         other = watching(budget, 1)
         budget.enforce_limit()
@@ -147,16 +147,16 @@ class TestWaiting:
 
 @dataclass(eq=False)
 class Shared(Watch):
-    def overflow(self) -> None:
-        self.budget.close(self)
+    def end_overflowed(self) -> None:
+        self.budget.remove_watch(self)
         self.ended = True
-        if all(other.waiting < self.waiting for other in self.budget.watches):
-            self.budget.add_buffered(-self.waiting)
-        self.waiting = 0
+        if all(other.buffered_bytes < self.buffered_bytes for other in self.budget.watches):
+            self.budget.add_buffered(-self.buffered_bytes)
+        self.buffered_bytes = 0
 
 
 async def send(budget: SendBudget, size: int) -> None:
-    if budget.crowded:
+    if budget.must_wait:
         await budget.wait(Watch(budget))
     budget.charge(size)
 
@@ -186,7 +186,7 @@ async def test_served_stream_waits_behind_the_others() -> None:
     await asyncio.sleep(0)
     for _ in range(3):
         budget.charge(-MIB)
-        assert budget.crowded, "others are first"
+        assert budget.must_wait, "others are first"
         await asyncio.sleep(0)
         budget.charge(MIB)
         if waiting.done():
@@ -222,7 +222,7 @@ async def test_every_waiting_stream_gets_room(monkeypatch: pytest.MonkeyPatch) -
     budget = filled(SendPool(), 64)
     with pytest.raises(TimeoutError):
         await send(budget, MIB)
-    assert budget.full and list(budget.watches) == []
+    assert budget.is_full and list(budget.watches) == []
 
 
 async def test_closed_stream_stops_waiting() -> None:
@@ -230,10 +230,10 @@ async def test_closed_stream_stops_waiting() -> None:
     watch, other = watching(budget, 0, 0)
     waiting, behind = [asyncio.ensure_future(budget.wait(item)) for item in (watch, other)]
     await asyncio.sleep(0)
-    budget.close(watch)
+    budget.remove_watch(watch)
     async with asyncio.timeout(5):
         await waiting
-    assert budget.full and not behind.done()
+    assert budget.is_full and not behind.done()
     budget.charge(-MIB)
     async with asyncio.timeout(5):
         await behind

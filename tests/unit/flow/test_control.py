@@ -135,8 +135,8 @@ async def test_round_is_of_so_many_seats(paced: World) -> None:
 
 async def test_pending_request_is_read_alone(paced: World) -> None:
     large = LazyRequest(b"x" * (1 << 20))
-    seats = [paced.control.enter(WORKLOAD, "eve", 1, Request()) for _ in range(control.EAGER)]
-    seats += [paced.control.enter(WORKLOAD, "eve", 1, large) for _ in range(2)]
+    seats = [paced.control.request_seat(WORKLOAD, "eve", 1, Request()) for _ in range(control.EAGER)]
+    seats += [paced.control.request_seat(WORKLOAD, "eve", 1, large) for _ in range(2)]
     await paced.settle()
     assert paced.held() == control.EAGER + 1
     await paced.clock.advance(len(large.data) * SECONDS_PER_BYTE)
@@ -240,7 +240,7 @@ async def test_refused_callers_get_staggered_retry_delays(world: World) -> None:
 async def test_exempt_are_never_refused(world: World) -> None:
     for number in range(100):
         world.enter(f"user-{number}")
-    with world.control.enter(None, "kubernetes-admin") as seat:
+    with world.control.request_seat(None, "kubernetes-admin") as seat:
         assert not seat.waits
     assert world.held() == 100
 
@@ -272,16 +272,16 @@ class TestAnswers:
 
     async def test_many_that_are_at_work_together_have_the_same_bound(self, world: World) -> None:
         seats = [world.enter("eve") for _ in range(10)]
-        seats[0].answer(100 * self.MIB, refusable=True)
+        seats[0].charge_response(100 * self.MIB, refusable=True)
         for seat in seats[1:]:
             with pytest.raises(Rejected):
-                seat.answer(100 * self.MIB, refusable=True)
+                seat.charge_response(100 * self.MIB, refusable=True)
 
     async def test_released_seat_keeps_the_concurrency_limit(self, world: World) -> None:
         """It waits for somebody outside the server: for kubelets' figures, of thousands of pods."""
         with world.enter("eve") as seat:
             seat.release()
-            seat.answer(100 * self.MIB, refusable=True)
+            seat.charge_response(100 * self.MIB, refusable=True)
         with pytest.raises(Rejected):
             self.read(world, "eve", self.MIB)
 
@@ -300,8 +300,8 @@ class TestAnswers:
         self.unread(world, "eve")
         seat = world.enter("eve")
         with pytest.raises(Rejected, match="read them"):
-            seat.watching(PLAIN, bounded=False, initial=True)
-        seat.watching(PLAIN, bounded=True, initial=False)
+            seat.open_watch_budget(PLAIN, bounded=False, initial=True)
+        seat.open_watch_budget(PLAIN, bounded=True, initial=False)
 
     async def test_seats_stay_with_their_flow(self, world: World) -> None:
         """A level remembers so many flows only; to be forgotten would be to begin anew."""
@@ -313,11 +313,11 @@ class TestAnswers:
 
     def read(self, world: World, user: str, size: int) -> Callable[[], None]:
         with world.enter(user) as seat:
-            return seat.answer(size, refusable=True)
+            return seat.charge_response(size, refusable=True)
 
     def write(self, world: World, user: str) -> None:
-        with world.control.enter(WORKLOAD, user, writes=True) as seat:
-            seat.answer(self.MIB, refusable=False)
+        with world.control.request_seat(WORKLOAD, user, writes=True) as seat:
+            seat.charge_response(self.MIB, refusable=False)
 
     def unread(self, world: World, user: str) -> int:
         """How many answers of a MiB somebody has who reads none."""
@@ -331,49 +331,49 @@ class TestAnswers:
 
 class TestWatches:
     async def test_flow_has_so_many_open(self, world: World) -> None:
-        budget = world.enter("eve").watching(PLAIN, bounded=True, initial=False)
-        assert world.enter("eve").watching(PLAIN, bounded=True, initial=True) is budget
+        budget = world.enter("eve").open_watch_budget(PLAIN, bounded=True, initial=False)
+        assert world.enter("eve").open_watch_budget(PLAIN, bounded=True, initial=True) is budget
         watches = [Open() for _ in range(control.MAX_WATCHES)]
         for watch in watches:
-            budget.open(watch)
+            budget.add_watch(watch)
         with pytest.raises(Rejected, match="1,000 watches are open: close some") as rejected:
-            world.enter("eve").watching(PLAIN, bounded=True, initial=False)
+            world.enter("eve").open_watch_budget(PLAIN, bounded=True, initial=False)
         refusal = rejected.value.refusal
         assert refusal.code is Code.UNAVAILABLE and refusal.reason == "TooManyRequests" and refusal.retry_after
         assert world.tally.refused == {"watches": 1}
-        world.enter("eve").watching(PLAIN, bounded=False, initial=False)
-        world.enter("bob").watching(PLAIN, bounded=True, initial=False)
-        budget.close(watches[0])
-        world.enter("eve").watching(PLAIN, bounded=True, initial=False)
+        world.enter("eve").open_watch_budget(PLAIN, bounded=False, initial=False)
+        world.enter("bob").open_watch_budget(PLAIN, bounded=True, initial=False)
+        budget.remove_watch(watches[0])
+        world.enter("eve").open_watch_budget(PLAIN, bounded=True, initial=False)
 
     async def test_each_event_is_asked_so_much_for_a_flow(self, world: World) -> None:
         """Once for all watches that select the same."""
         wide = [Selected(f"wide-{number}", 100) for number in range(10)]
-        budget = world.enter("eve").watching(wide[0], bounded=True, initial=False)
+        budget = world.enter("eve").open_watch_budget(wide[0], bounded=True, initial=False)
         watches = [Open(selection) for selection in wide for _ in range(3)]
         for watch in watches:
-            budget.open(watch)
+            budget.add_watch(watch)
         assert budget.requirement_count == control.MAX_SELECTOR_REQUIREMENTS
-        world.enter("eve").watching(wide[5], bounded=True, initial=False)
+        world.enter("eve").open_watch_budget(wide[5], bounded=True, initial=False)
         with pytest.raises(Rejected, match="30 open watches have 1,000 selector requirements, this one has 1: close some"):
-            world.enter("eve").watching(PLAIN, bounded=True, initial=False)
+            world.enter("eve").open_watch_budget(PLAIN, bounded=True, initial=False)
         assert world.tally.refused == {"watches": 1}
-        world.enter("eve").watching(PLAIN, bounded=False, initial=False)
-        world.enter("bob").watching(PLAIN, bounded=True, initial=False)
+        world.enter("eve").open_watch_budget(PLAIN, bounded=False, initial=False)
+        world.enter("bob").open_watch_budget(PLAIN, bounded=True, initial=False)
         for watch in (*watches[:2], watches[0]):
-            budget.close(watch)
+            budget.remove_watch(watch)
         assert budget.requirement_count == control.MAX_SELECTOR_REQUIREMENTS
-        budget.close(watches[2])
+        budget.remove_watch(watches[2])
         assert budget.requirement_count == control.MAX_SELECTOR_REQUIREMENTS - 100
-        world.enter("eve").watching(PLAIN, bounded=True, initial=False)
+        world.enter("eve").open_watch_budget(PLAIN, bounded=True, initial=False)
 
     async def test_seats_stay_with_their_flow(self, world: World) -> None:
         with world.enter("eve") as seat:
-            budget = seat.watching(PLAIN, bounded=True, initial=False)
-        budget.open(Open())
+            budget = seat.open_watch_budget(PLAIN, bounded=True, initial=False)
+        budget.add_watch(Open())
         for user in range(2 * MAX_IDLE_FLOWS):
             world.enter(f"user-{user}").release()
-        assert world.enter("eve").watching(PLAIN, bounded=True, initial=False) is budget
+        assert world.enter("eve").open_watch_budget(PLAIN, bounded=True, initial=False) is budget
 
 
 @dataclass(frozen=True)
@@ -388,10 +388,10 @@ PLAIN = Selected("everything", 1)
 class Open:
     """A watch for which nothing waits."""
 
-    waiting = 0
+    buffered_bytes = 0
 
     def __init__(self, selection: Selected = PLAIN) -> None:
         self.selection = selection
 
-    def overflow(self) -> None:
+    def end_overflowed(self) -> None:
         raise AssertionError

@@ -113,7 +113,7 @@ class Workers:
 
     async def _calls(self, user: str) -> None:
         while self.clock.monotonic() < self.end:
-            with self.control.enter(WORKLOAD, user) as seat:
+            with self.control.request_seat(WORKLOAD, user) as seat:
                 if seat.waits:
                     await seat.acquire()
                 for _ in range(self.STEPS):

@@ -36,10 +36,10 @@ def serve(of: PriorityLevel[Call], calls: int) -> list[str]:
     """So many of the calls that wait, each over before the next begins: whose they are."""
     order = []
     for _ in range(calls):
-        flow = of.next(free(of))
+        flow = of.next_flow(free(of))
         assert flow is not None
-        call = flow.first()
-        flow.drop(call)
+        call = flow.first_call()
+        flow.remove_call(call)
         flow.start_call(call.cost)
         flow.finish_call(call.cost)
         order.append(flow.user)
@@ -48,7 +48,7 @@ def serve(of: PriorityLevel[Call], calls: int) -> list[str]:
 
 def wait(flow: UserFlow[Call], calls: int, cost: int = 1) -> None:
     for _ in range(calls):
-        flow.push(Call(cost))
+        flow.enqueue_call(Call(cost))
 
 
 def test_flow_that_is_alone_has_four_fifths_of_the_seats() -> None:
@@ -108,9 +108,9 @@ def test_equal_flows_get_equal_shares() -> None:
     begun = Counter[str]()
     for _ in range(100):
         running = list[tuple[UserFlow[Call], Call]]()
-        while (flow := of.next(free(of))) is not None:
-            call = flow.first()
-            flow.drop(call)
+        while (flow := of.next_flow(free(of))) is not None:
+            call = flow.first_call()
+            flow.remove_call(call)
             flow.start_call(call.cost)
             running.append((flow, call))
         for flow, call in running:
@@ -125,14 +125,14 @@ def test_wide_call_does_not_starve_where_one_seat_at_a_time_is_free() -> None:
     for number in range(SEATS - 1):
         of.flow(f"user-{number}").start_call(1)
     wait(of.flow("wide"), 1, cost=51)
-    assert of.next(free(of)) is of.flow("wide")
+    assert of.next_flow(free(of)) is of.flow("wide")
 
 
 def test_new_flow_does_not_start_in_debt() -> None:
     of = level()
     of.flow("wide").start_call(SEATS + 50)
     wait(of.flow("slim"), 1)
-    assert of.next(free(of)) is None
+    assert of.next_flow(free(of)) is None
 
 
 def test_idle_flows_are_forgotten_when_they_are_many() -> None:

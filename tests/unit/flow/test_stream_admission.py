@@ -27,9 +27,9 @@ async def said(*requests: Any) -> AsyncIterator[Any]:
 
 async def test_first_request_waits_for_a_seat_and_no_other_does() -> None:
     flow = PriorityAndFairness(seats=2)
-    taken = [flow.enter("workload", "eve") for _ in range(2)]
+    taken = [flow.request_seat("workload", "eve") for _ in range(2)]
     with StreamAdmission(
-        said(ExecRequest(), ExecRequest()), lambda first: flow.enter("workload", "eve", 1, first), read
+        said(ExecRequest(), ExecRequest()), lambda first: flow.request_seat("workload", "eve", 1, first), read
     ) as threshold:
         hearing = asyncio.ensure_future(anext(threshold))
         await asyncio.sleep(0.01)
@@ -45,7 +45,7 @@ async def test_first_request_waits_for_a_seat_and_no_other_does() -> None:
 
 async def test_late_message_of_an_ended_call_takes_no_seat() -> None:
     flow = PriorityAndFairness()
-    with StreamAdmission(said(ExecRequest()), lambda first: flow.enter("workload", "eve", 1, first), read) as threshold:
+    with StreamAdmission(said(ExecRequest()), lambda first: flow.request_seat("workload", "eve", 1, first), read) as threshold:
         pass
     with pytest.raises(StopAsyncIteration):
         await anext(threshold)
@@ -56,7 +56,7 @@ async def test_stream_has_the_seats_of_its_first_request(monkeypatch: pytest.Mon
     """It was asked nothing when it was opened, and then said four megabytes: 400 streams of a user without any right kept
     everybody waiting for 17 s, and took 18 GB."""
     entered: list[tuple[int, Any]] = []
-    enter = PriorityAndFairness.enter
+    enter = PriorityAndFairness.request_seat
 
     def noted(
         self: PriorityAndFairness, level: str | None, user: str, cost: int, request: Any, *more: Any, **rest: Any
@@ -69,7 +69,7 @@ async def test_stream_has_the_seats_of_its_first_request(monkeypatch: pytest.Mon
     request.start.command.append("x" * 3 * BYTES_PER_SEAT)
     data = request.SerializeToString()
     async with serving() as assembly:
-        monkeypatch.setattr(PriorityAndFairness, "enter", noted)
+        monkeypatch.setattr(PriorityAndFairness, "request_seat", noted)
         method = assembly.methods["/pinnace.v1.Pods/Exec"]
         with pytest.raises(Rejected) as caught:
             async with aclosing(method.stream(said(request), Caller(PEOPLE["nobody"]))) as responses:
@@ -116,7 +116,9 @@ async def said_never() -> AsyncIterator[Any]:
 
 async def test_each_request_may_have_a_seat_of_its_own() -> None:
     flow = PriorityAndFairness()
-    heard = StreamAdmission(said(ExecRequest(), ExecRequest()), lambda first: flow.enter("catch-all", "eve"), read, each=True)
+    heard = StreamAdmission(
+        said(ExecRequest(), ExecRequest()), lambda first: flow.request_seat("catch-all", "eve"), read, each=True
+    )
     with heard as requests:
         for _ in range(2):
             await anext(requests)

@@ -88,7 +88,7 @@ class World:
     async def _call(self, number: int, load: Load) -> None:
         while True:
             try:
-                with self.control.enter(load.level, f"user-{number}", load.cost) as seat:
+                with self.control.request_seat(load.level, f"user-{number}", load.cost) as seat:
                     if seat.waits:
                         await seat.acquire()
                     self.begun[number] += 1
@@ -118,9 +118,9 @@ class Watched:
         free = SEATS - sum(level.seats_in_use for level in levels.values())
         begun = {name: level.started_calls for name, level in levels.items()}
         for name, level in levels.items():
-            waits = level.next(level.seats - level.seats_in_use) and begun[name] == self._begun[name]
+            waits = level.next_flow(level.seats - level.seats_in_use) and begun[name] == self._begun[name]
             self.passed_over[name] = self.passed_over[name] + 1 if waits else 0
-        room = any(level.next(max(level.seats - level.seats_in_use, free)) for level in levels.values())
+        room = any(level.next_flow(max(level.seats - level.seats_in_use, free)) for level in levels.values())
         self.idle = self.idle + 1 if room and begun == self._begun else 0
         self._begun = begun
 
@@ -169,6 +169,6 @@ async def test_more_important_begin_first_and_have_what_the_others_need_not_have
 
 def wait(flow: PriorityAndFairness, level: str, calls: int = 20) -> list[Seat]:
     """Calls that wait, of somebody who has all that he gets at once."""
-    taken = [flow.enter(level, "eve") for _ in range(control.EAGER)]
-    waiting = [flow.enter(level, "eve") for _ in range(calls)]
+    taken = [flow.request_seat(level, "eve") for _ in range(control.EAGER)]
+    waiting = [flow.request_seat(level, "eve") for _ in range(calls)]
     return [seat for seat in (*taken, *waiting) if isinstance(seat, Seat) and seat.waits]

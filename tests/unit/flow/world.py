@@ -20,10 +20,10 @@ class Tally:
         self.refused: Counter[str] = Counter()
         self.waits: Counter[bool] = Counter()
 
-    def rejected(self, level: str, reason: str) -> None:
+    def record_rejection(self, level: str, reason: str) -> None:
         self.refused[reason] += 1
 
-    def waited(self, level: str, seconds: float, execute: bool) -> None:
+    def record_wait(self, level: str, seconds: float, execute: bool) -> None:
         self.waits[execute] += 1
 
 
@@ -64,7 +64,7 @@ class World:
         return tasks
 
     def enter(self, user: str, cost: int = 1, level: str = WORKLOAD, remaining: float | None = None) -> Seat | ExemptSeat:
-        return self.control.enter(level, user, cost, Request(), remaining)
+        return self.control.request_seat(level, user, cost, Request(), remaining)
 
     def held(self, level: str = WORKLOAD) -> int:
         return self.control.levels[level].seats_in_use
@@ -82,7 +82,7 @@ class World:
     async def _call(self, caller: Caller, level: str, user: str, cost: int, size: int) -> None:
         sent = self.clock.monotonic()
         try:
-            with self.control.enter(level, user, cost, Request(size)) as seat:
+            with self.control.request_seat(level, user, cost, Request(size)) as seat:
                 if seat.waits:
                     await seat.acquire()
                 caller.waits.append(self.clock.monotonic() - sent)

@@ -16,7 +16,7 @@ from pinnace.client.connection import Connection
 from pinnace.gateway.backend import Backend, add_warning, record_created
 from pinnace.gateway.custom_resources import CustomKinds
 from pinnace.gateway.dispatch import Dispatcher
-from pinnace.gateway.exec import Upgrade
+from pinnace.gateway.exec import WebSocketUpgrade
 from pinnace.gateway.http import JSON, ApiStatus, Request, Response, User
 from pinnace.gateway.server import error_response
 from pinnace.gateway.workers import ConversionWorker
@@ -78,7 +78,7 @@ class Gateway:
         request.impersonation = impersonation
         async with asyncio.timeout(DEADLINE):
             try:
-                response: Response | Upgrade = await self.dispatcher.answer(request)
+                response: Response | WebSocketUpgrade = await self.dispatcher.answer(request)
             except ApiStatus as status:
                 response = error_response(status, request)
             assert isinstance(response, Response)

@@ -98,14 +98,14 @@ async def test_gateways_add_and_remove_their_addresses() -> None:
         clock = FakeClock()
         first, second = (EndpointReconciler(served.client, name, at, clock) for name, at in (("a", A), ("B", B)))
         for reconciler in (first, second):
-            await reconciler.renew()
+            await reconciler.renew_and_reconcile()
         assert await _slices(served) == {"kubernetes": (["10.0.0.1", "10.0.0.2"], [6443])}
-        await first.stop()
+        await first.remove_address()
         assert await _slices(served) == {"kubernetes": (["10.0.0.2"], [6443])}
-        await first.renew()
+        await first.renew_and_reconcile()
         for _ in range(LEASE_SECONDS // int(RENEW_INTERVAL) + 1):
             await clock.advance(RENEW_INTERVAL)
-            await first.renew()
+            await first.renew_and_reconcile()
         assert await _slices(served) == {"kubernetes": (["10.0.0.1"], [6443])}, "the second one was killed"
         leases = await served.client.of(LEASES).list("kube-system", labels="pinnace.io/gateway=true")
         assert [item.metadata.name for item in leases.items] == ["gateway-a"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor
 
-from pinnace.api.codec import from_dict, of_field, to_dict
+from pinnace.api.codec import field_description, from_dict, to_dict
 from pinnace.api.conversion import conversion_of, conversion_to, renamed_fields
 from pinnace.api.events_v1_pb2 import Event, EventList, EventSeries
 from pinnace.api.resources import EVENTS, EVENTS_V1, PODS
@@ -342,5 +342,5 @@ def test_only_events_have_two_versions() -> None:
 
 @pytest.mark.parametrize("message", [Event, EventSeries])
 def test_required_fields_are_those_of_kubernetes(message: Any) -> None:
-    required = {field.json_name for field in message.DESCRIPTOR.fields if of_field(field).required}
+    required = {field.json_name for field in message.DESCRIPTOR.fields if field_description(field).required}
     assert required == ({"eventTime"} if message is Event else {"count", "lastObservedTime"})

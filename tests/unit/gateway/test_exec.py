@@ -9,7 +9,7 @@ from pinnace.api.pods_pb2 import AttachRequest, ExecRequest, PortForwardRequest
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import ApiError, from_refusal
 from pinnace.gateway import exec as exec_module
-from pinnace.gateway.exec import PROTOCOLS, Exec, Upgrade
+from pinnace.gateway.exec import PROTOCOLS, Exec, WebSocketUpgrade
 from pinnace.gateway.http import ApiStatus, Request
 from pinnace.gateway.portforward import PortForward
 from pinnace.gateway.routes import resolve_route
@@ -56,7 +56,7 @@ class Pods:
         return self.opened
 
 
-async def open_stream(pods: Pods, verb: str, method: str = "POST", **headers: str) -> Upgrade:
+async def open_stream(pods: Pods, verb: str, method: str = "POST", **headers: str) -> WebSocketUpgrade:
     query = {"command": ["rm", "-r", "x"], "stdout": ["true"], "ports": ["80"]}
     request = Request(method, f"/api/v1/namespaces/default/pods/a/{verb}", query, headers)
     backend: Any = pods
@@ -118,7 +118,7 @@ async def test_spdy_request_starts_nothing() -> None:
 async def test_websocket_starts_the_command() -> None:
     pods = Pods()
     headers = {"upgrade": "websocket", "sec-websocket-protocol": PROTOCOLS[0]}
-    assert isinstance(await open_stream(pods, "exec", "GET", **headers), Upgrade)
+    assert isinstance(await open_stream(pods, "exec", "GET", **headers), WebSocketUpgrade)
     (request,) = pods.opened.written
     assert list(request.start.command) == ["rm", "-r", "x"] and not request.start.check
 

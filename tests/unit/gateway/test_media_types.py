@@ -10,7 +10,7 @@ from pinnace.gateway.http import ApiStatus
 from pinnace.gateway.media_types import (
     MAGIC,
     PROTOBUF,
-    Format,
+    ResponseFormat,
     envelope,
     negotiate,
     parse_body,
@@ -24,22 +24,22 @@ JSON = "application/json"
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [
-        ("", Format(JSON)),
-        ("*/*", Format(JSON)),
-        ("application/json, */*;q=0.8", Format(JSON)),
-        ("application/vnd.kubernetes.protobuf,application/json", Format(PROTOBUF)),
-        ("application/yaml", Format("application/yaml")),
+        ("", ResponseFormat(JSON)),
+        ("*/*", ResponseFormat(JSON)),
+        ("application/json, */*;q=0.8", ResponseFormat(JSON)),
+        ("application/vnd.kubernetes.protobuf,application/json", ResponseFormat(PROTOBUF)),
+        ("application/yaml", ResponseFormat("application/yaml")),
         (
             "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
-            Format(JSON, "Table", "v1"),
+            ResponseFormat(JSON, "Table", "v1"),
         ),
-        ("application/json;g=meta.k8s.io;v=v1beta1;as=Table", Format(JSON, "Table", "v1beta1")),
-        ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Format(JSON, "PartialObjectMetadataList")),
-        ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Format(JSON)),
-        ("application/cbor;q=0.9,application/json;q=0.5", Format(JSON)),
+        ("application/json;g=meta.k8s.io;v=v1beta1;as=Table", ResponseFormat(JSON, "Table", "v1beta1")),
+        ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", ResponseFormat(JSON, "PartialObjectMetadataList")),
+        ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", ResponseFormat(JSON)),
+        ("application/cbor;q=0.9,application/json;q=0.5", ResponseFormat(JSON)),
     ],
 )
-def test_preferred_supported_media_type_is_chosen(accept: str, expected: Format) -> None:
+def test_preferred_supported_media_type_is_chosen(accept: str, expected: ResponseFormat) -> None:
     assert negotiate(accept) == expected
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pinnace.api.pods_pb2 import PortForwardRequest, PortForwardResponse
 from pinnace.client.errors import unavailable_error
-from pinnace.gateway.exec import Upgrade
+from pinnace.gateway.exec import WebSocketUpgrade
 from pinnace.gateway.http import ApiStatus, Request
 from pinnace.gateway.portforward import CHANNELS, PortForward
 from pinnace.gateway.routes import resolve_route
@@ -64,7 +64,7 @@ class Socket:
         self.outgoing.put_nowait(data)
 
 
-async def forward(ports: Ports, *numbers: str) -> Upgrade:
+async def forward(ports: Ports, *numbers: str) -> WebSocketUpgrade:
     headers = {"upgrade": "websocket", "sec-websocket-protocol": CHANNELS}
     request = Request("GET", PATH, {"ports": numbers}, headers)
     backend: Any = ports

@@ -10,7 +10,7 @@ def route(method: str, target: str) -> tuple[str, str, str, str, str]:
     path, _, query = target.partition("?")
     parsed = dict(part.split("=") for part in query.split("&")) if query else {}
     result = resolve_route(Request(method, path, {name: [value] for name, value in parsed.items()}, {}))
-    return result.verb, result.resource.qualified, result.namespace, result.name, result.subresource
+    return result.verb, result.resource.qualified_name, result.namespace, result.name, result.subresource
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pinnace.gateway.spdy import DATA, DICTIONARY, FIN, MAX_FRAME, PING, SYN_STREAM, Decoder, Encoder, SpdyError
+from pinnace.gateway.spdy import DATA, DICTIONARY, FIN, MAX_FRAME, PING, SYN_STREAM, SpdyDecoder, SpdyEncoder, SpdyError
 
 
 class Client:
@@ -29,9 +29,9 @@ def split(data: bytes, size: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_frames_are_decoded_from_any_split(size: int) -> None:
-    client, decoder = Client(), Decoder()
+    client, decoder = Client(), SpdyDecoder()
     sent = client.syn(1, streamtype="error", port="80", requestid="0") + client.syn(3, streamtype="data")
-    sent += b"\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x09" + Encoder.data(3, b"hello", FIN)
+    sent += b"\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x09" + SpdyEncoder.encode_data(3, b"hello", FIN)
     frames = [frame for part in split(sent, size) for frame in decoder.frames(part)]
     assert [(item.kind, item.stream, item.flags) for item in frames] == [
         (SYN_STREAM, 1, 0), (SYN_STREAM, 3, 0), (PING, 0, 0), (DATA, 3, FIN),
@@ -43,7 +43,7 @@ def test_frames_are_decoded_from_any_split(size: int) -> None:
 
 def test_frames_of_other_types_are_skipped() -> None:
     settings = b"\x80\x03\x00\x04\x00\x00\x00\x04" + bytes(4)
-    assert [frame.payload for frame in Decoder().frames(settings + Encoder.data(5, b"x"))] == [b"x"]
+    assert [frame.payload for frame in SpdyDecoder().frames(settings + SpdyEncoder.encode_data(5, b"x"))] == [b"x"]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_frames_of_other_types_are_skipped() -> None:
 )
 def test_malformed_frame_is_refused(data: bytes) -> None:
     with pytest.raises(SpdyError):
-        list(Decoder().frames(data))
+        list(SpdyDecoder().frames(data))
 
 
 @pytest.mark.parametrize(
@@ -65,18 +65,18 @@ def test_malformed_frame_is_refused(data: bytes) -> None:
 )
 def test_headers_that_cannot_be_decompressed_are_refused(block: bytes) -> None:
     with pytest.raises(SpdyError):
-        Decoder().headers(block)
+        SpdyDecoder().headers(block)
 
 
 def test_headers_are_bounded() -> None:
     frame = Client().syn(1, bomb="x" * 1_000_000)
-    decoder = Decoder()
+    decoder = SpdyDecoder()
     (result,) = decoder.frames(frame)
     with pytest.raises(SpdyError, match="headers too large"):
         decoder.headers(result.payload)
 
 
 def test_reply_has_no_headers() -> None:
-    reply = Encoder().reply(7)
+    reply = SpdyEncoder().encode_reply(7)
     assert reply[:4] == b"\x80\x03\x00\x02" and int.from_bytes(reply[8:12], "big") == 7
     assert zlib.decompressobj(zdict=DICTIONARY).decompress(reply[12:]) == bytes(4)

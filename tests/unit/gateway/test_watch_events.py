@@ -7,7 +7,7 @@ import pytest
 
 from pinnace.api.json_codec import JsonCache
 from pinnace.gateway.api_resources import ApiResource, find_resource
-from pinnace.gateway.watch_events import PACKET, EncodedEvents, JsonEncoder, ProtobufEncoder, encode_events, pack_parts
+from pinnace.gateway.watch_events import PACKET, EncodedEvents, JsonEncoder, ProtobufEncoder, encode_events, join_small_chunks
 from tests.unit.gateway.test_shared_watches import response
 from tests.unit.gateway.test_watch_cuts import Event
 
@@ -82,5 +82,5 @@ def test_protobuf_frames_stay_together() -> None:
 
 def test_packed_keeps_order_and_joins_adjacent_parts() -> None:
     parts = [b"a" * 9_000, b"b" * 9_000, b"", b"c" * 100, b"d" * 20_000, b"e"]
-    assert list(pack_parts(parts)) == [b"a" * 9_000, b"b" * 9_000 + b"c" * 100, b"d" * 20_000, b"e"]
-    assert list(pack_parts([])) == list(pack_parts([b""])) == []
+    assert list(join_small_chunks(parts)) == [b"a" * 9_000, b"b" * 9_000 + b"c" * 100, b"d" * 20_000, b"e"]
+    assert list(join_small_chunks([])) == list(join_small_chunks([b""])) == []

@@ -16,7 +16,7 @@ from pinnace.client.informer import Delta
 from pinnace.kubelet.lifecycle import PodPhase
 from pinnace.kubelet.node import VirtualNodes
 from pinnace.kubelet.pod_manager import PodManager
-from pinnace.kubelet.runtime.fake import NO_STAGES, FakeRuntime
+from pinnace.kubelet.runtime.simulated_runtime import NO_STAGES, SimulatedRuntime
 from pinnace.kubelet.runtime.stages import Behaviour, Stages
 from tests.builders import PodBuilder, make_node
 from tests.clock import FakeClock
@@ -52,7 +52,7 @@ class FakeApi:
         self._process: asyncio.Task[None] | None = None
         self.nodes: VirtualNodes
         self.fleet: PodManager
-        self.runtime: FakeRuntime
+        self.runtime: SimulatedRuntime
 
     async def start_fleet(
         self,
@@ -64,12 +64,12 @@ class FakeApi:
         await self.stop_fleet()
         self.restarts = False
         self._undelivered.clear()
-        self.runtime = FakeRuntime(default, stages)
+        self.runtime = SimulatedRuntime(default, stages)
         self.nodes = VirtualNodes()
         self.fleet = PodManager(self.nodes, self, self.runtime, self, nodes_known=lambda: self.nodes_known, clock=self.clock)
         for node in nodes or (make_node("n").build(),):
             self.fleet.set_node(node)
-        self.fleet.handle([Delta(WatchEventType.ADDED, self._copy(pod), None) for pod in self.pods.values()])
+        self.fleet.handle_deltas([Delta(WatchEventType.ADDED, self._copy(pod), None) for pod in self.pods.values()])
         self._process = asyncio.create_task(self.fleet.run())
         await self.clock.advance(0.0)
 
@@ -175,7 +175,7 @@ class FakeApi:
     def deliver(self) -> None:
         """Deliver all withheld changes to the fleet, and deliver later changes at once."""
         self.deaf = False
-        self.fleet.handle(self.undelivered())
+        self.fleet.handle_deltas(self.undelivered())
 
     def undelivered(self) -> list[Delta[Pod]]:
         """Return and drop the withheld changes."""

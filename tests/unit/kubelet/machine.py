@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pinnace.api.core_v1_pb2 import ContainerStatus, PodCondition, PodStatus
 from pinnace.api.scalars import to_time
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.lifecycle import (
     PodPhase,
     PodState,
@@ -24,13 +24,13 @@ from pinnace.kubelet.lifecycle import (
 )
 from pinnace.kubelet.lifecycle.plan import get_template
 from pinnace.kubelet.pod_record import compute_desired_state
-from pinnace.kubelet.runtime.fake import FakeRuntime
 from pinnace.kubelet.runtime.interface import ContainerView, Moment
+from pinnace.kubelet.runtime.simulated_runtime import SimulatedRuntime
 from pinnace.kubelet.runtime.stages import Behaviour
 from pinnace.kubelet.status import build_status_update
 from tests.builders import PodBuilder
 
-ADDRESSES = Addresses("192.0.2.1", "192.0.2.2")
+ADDRESSES = PodAddresses("192.0.2.1", "192.0.2.2")
 BEGIN = Moment(100.0, 5_000.0)
 STEPS = 100
 """The limit of steps at one moment before the test fails."""
@@ -44,7 +44,7 @@ class Machine:
         self.uid = self.pod.metadata.uid
         self.template = get_template(self.pod)
         self.now = BEGIN
-        self.runtime = FakeRuntime(Behaviour())
+        self.runtime = SimulatedRuntime(Behaviour())
         self.runtime.prepare_pod(self.pod, ADDRESSES)
         self.state: PodState = accept_pod(self.template.plan, self.now)
         self.views: Sequence[ContainerView] = ()
@@ -115,7 +115,7 @@ class Machine:
     def restart(self) -> "Machine":
         """Another kubelet process adopts the pod from its reported status."""
         self.pod.status.CopyFrom(self.status)
-        self.runtime = FakeRuntime(Behaviour())
+        self.runtime = SimulatedRuntime(Behaviour())
         self.state = adopt_pod_state(self.pod, self.template.plan, self.now)
         if not self.state.phase.final:
             self.runtime.adopt_pod(self.pod, self.now)

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from pinnace.kubelet.addresses import AddressPool, host_ip, node_index, pod_cidr
+from pinnace.kubelet.addresses import AddressPool, host_ip, node_address_index, pod_cidr
 
 
 def test_numbered_nodes_are_distinct() -> None:
@@ -35,8 +35,8 @@ def test_larger_networks_do_not_overlap() -> None:
 
 @pytest.mark.parametrize("name", ["worker", "node-65536", "node-123456789", "9" * 60])
 def test_every_node_name_has_a_stable_index(name: str) -> None:
-    assert 0 <= node_index(name) < 65_536
-    assert node_index(name) == node_index(name)
+    assert 0 <= node_address_index(name) < 65_536
+    assert node_address_index(name) == node_address_index(name)
 
 
 def test_pool_allocates_the_lowest_free_address() -> None:

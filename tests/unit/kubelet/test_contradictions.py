@@ -25,7 +25,7 @@ def no_containers(status: PodStatus) -> None:
 
 
 def not_ready(status: PodStatus) -> None:
-    result = conditions.find(status.conditions, "ContainersReady")
+    result = conditions.find_condition(status.conditions, "ContainersReady")
     assert result is not None
     result.status = "False"
 

@@ -6,7 +6,7 @@ from pinnace.api.wellknown import PRESSURE_ANNOTATION
 from pinnace.kubelet.eviction import (
     CRITICAL,
     THRESHOLD,
-    Consumer,
+    PodConsumption,
     PressureKind,
     available_bytes,
     build_consumer,
@@ -36,7 +36,7 @@ def test_pressure_annotation_sets_conditions(text: str, wanted: dict[PressureKin
     assert declared_shortages(node) == wanted
 
 
-def order(kind: PressureKind, *consumers: Consumer) -> list[str]:
+def order(kind: PressureKind, *consumers: PodConsumption) -> list[str]:
     """The names of the consumers in the order of their eviction."""
     left, gone = list(consumers), list[str]()
     while uid := select_pod_to_evict(kind, left):
@@ -48,11 +48,11 @@ def order(kind: PressureKind, *consumers: Consumer) -> list[str]:
 def test_eviction_order_is_excess_then_priority_then_amount() -> None:
     assert order(
         PressureKind.MEMORY,
-        Consumer("guaranteed", 0, used=2 * GI, requested=4 * GI),
-        Consumer("modest", -5, used=GI, requested=GI),
-        Consumer("best-effort", 0, used=GI, requested=0),
-        Consumer("greedy", 0, used=3 * GI, requested=GI),
-        Consumer("important", 100, used=9 * GI, requested=GI),
+        PodConsumption("guaranteed", 0, used=2 * GI, requested=4 * GI),
+        PodConsumption("modest", -5, used=GI, requested=GI),
+        PodConsumption("best-effort", 0, used=GI, requested=0),
+        PodConsumption("greedy", 0, used=3 * GI, requested=GI),
+        PodConsumption("important", 100, used=9 * GI, requested=GI),
     ) == ["greedy", "best-effort", "important", "modest", "guaranteed"]
 
 
@@ -70,12 +70,14 @@ def test_requested_amount_includes_init_containers_sidecars_and_overhead(builder
 
 
 def test_eviction_order_under_pid_pressure_is_by_priority() -> None:
-    high, low = Consumer("high", 10, used=9, requested=0), Consumer("low", 1, used=0, requested=0)
+    high, low = PodConsumption("high", 10, used=9, requested=0), PodConsumption("low", 1, used=0, requested=0)
     assert order(PressureKind.PID, high, low) == ["low", "high"]
 
 
 def test_critical_pods_are_not_evicted() -> None:
-    assert order(PressureKind.MEMORY, Consumer("critical", CRITICAL, used=9 * GI, requested=0), Consumer("a", 0, 0, 0)) == ["a"]
+    assert order(
+        PressureKind.MEMORY, PodConsumption("critical", CRITICAL, used=9 * GI, requested=0), PodConsumption("a", 0, 0, 0)
+    ) == ["a"]
 
 
 def test_available_amount_decreases_with_other_usage() -> None:

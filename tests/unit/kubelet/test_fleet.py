@@ -14,7 +14,7 @@ from pinnace.client import workqueue
 from pinnace.client.client import Client
 from pinnace.kubelet.fleet import Fleet
 from pinnace.kubelet.registration import FleetMachine
-from pinnace.kubelet.runtime.fake import FakeRuntime
+from pinnace.kubelet.runtime.simulated_runtime import SimulatedRuntime
 from pinnace.kubelet.runtime.stages import Behaviour
 from pinnace.kubelet.service_variables import ServiceVariables
 from tests.builders import make_node, make_pod
@@ -37,7 +37,9 @@ class World:
         self.picky: set[str] = set()
         for verb in ("create_batch", "update_status_batch"):
             monkeypatch.setattr(client.nodes, verb, self._judged(getattr(client.nodes, verb)))
-        self.fleet = Fleet("edge", ["edge-0", "edge-1"], FleetMachine(MachineShape(CAPACITY)), client, FakeRuntime(Behaviour()))
+        self.fleet = Fleet(
+            "edge", ["edge-0", "edge-1"], FleetMachine(MachineShape(CAPACITY)), client, SimulatedRuntime(Behaviour())
+        )
 
     def _judged(self, write: Write) -> Write:
         async def judged(nodes: Sequence[Node]) -> list[BatchItem]:
@@ -205,7 +207,7 @@ async def test_nodes_start_after_the_services_have_been_read(world: World) -> No
     services = HeldServices(world.client.of(SERVICES))
     services.release = asyncio.Event()
     fleet = Fleet(
-        "edge", ["edge-0"], FleetMachine(MachineShape(CAPACITY)), world.client, FakeRuntime(Behaviour()), services=services
+        "edge", ["edge-0"], FleetMachine(MachineShape(CAPACITY)), world.client, SimulatedRuntime(Behaviour()), services=services
     )  # fmt: skip
     world.fleet = fleet
     async with played(world):

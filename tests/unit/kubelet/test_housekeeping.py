@@ -125,7 +125,9 @@ async def test_pod_above_its_storage_limit_is_evicted_without_pressure(house: Ho
     await house.pass_(2)
     assert house.evicted == ["a"]
     assert house.keeping.node_pressures("n") == []
-    assert not conditions.find(house.api.pod("a").status.conditions, "DisruptionTarget"), "the pod itself exceeded its limit"
+    assert not conditions.find_condition(house.api.pod("a").status.conditions, "DisruptionTarget"), (
+        "the pod itself exceeded its limit"
+    )
 
 
 async def test_terminating_pod_is_not_evicted(house: House) -> None:

@@ -3,7 +3,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.machines import MachineShape
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
-from pinnace.kubelet.addresses import Addresses, host_ip, pod_cidr
+from pinnace.kubelet.addresses import PodAddresses, host_ip, pod_cidr
 from pinnace.kubelet.eviction import PressureKind
 from pinnace.kubelet.lifecycle.plan import get_template
 from pinnace.kubelet.node import VirtualNode
@@ -89,7 +89,7 @@ def test_pod_network_has_an_address_for_each_pod() -> None:
         admitted = [
             fleet_node.admit_pod(str(number), get_template(make_pod("a").req(cpu="1m").build())) for number in range(500)
         ]
-        assert len({item.pod for item in admitted if isinstance(item, Addresses)}) == 500
+        assert len({item.pod for item in admitted if isinstance(item, PodAddresses)}) == 500
 
 
 def test_transition_time_changes_only_with_the_condition() -> None:

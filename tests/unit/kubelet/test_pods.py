@@ -10,8 +10,8 @@ from pinnace.api.status import Code
 from pinnace.api.wellknown import CRASH_ANNOTATION
 from pinnace.client.workqueue import REJECTED_MAX_BACKOFF
 from pinnace.kubelet.lifecycle import PodPhase
-from pinnace.kubelet.runtime.fake import FakeRuntime
 from pinnace.kubelet.runtime.interface import Moment
+from pinnace.kubelet.runtime.simulated_runtime import SimulatedRuntime
 from pinnace.kubelet.runtime.stages import parse_stages
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
@@ -206,7 +206,7 @@ async def test_pod_recreated_with_the_same_name_starts(api: FakeApi) -> None:
 async def test_conflicting_report_is_repeated_on_the_newer_version(api: FakeApi) -> None:
     api.deaf = True
     api.create(small("a"))
-    api.fleet.handle(api.undelivered())
+    api.fleet.handle_deltas(api.undelivered())
     api.touch("a")  # the fleet has not received it yet
     await api.clock.advance(0.0)
     assert api.phases("a") == []
@@ -219,7 +219,7 @@ async def test_conflicting_report_is_repeated_on_the_newer_version(api: FakeApi)
 async def test_pod_accepted_by_another_process_continues_from_its_status(api: FakeApi) -> None:
     api.deaf = True
     api.create(small("a").declare(start_seconds="5"))
-    api.fleet.handle(api.undelivered())
+    api.fleet.handle_deltas(api.undelivered())
     api.report_by_another("a", PodPhase.RUNNING)  # the fleet has not received it yet
     started = api.pod("a").status.startTime.seconds
     await api.clock.advance(0.0)
@@ -365,7 +365,7 @@ async def test_restarted_process_ends_containers_of_finished_pods(api: FakeApi, 
     await api.stop_fleet()
     gone.status.phase = "Failed"
     ended: list[str] = []
-    monkeypatch.setattr(FakeRuntime, "kill_leftovers", lambda runtime, uid: ended.append(uid))
+    monkeypatch.setattr(SimulatedRuntime, "kill_leftovers", lambda runtime, uid: ended.append(uid))
     await api.start_fleet()
     assert ended == [gone.metadata.uid]
 
@@ -491,14 +491,14 @@ class TestPodThatTriggersABug:
         api.trips = True
 
         def plant(method: str) -> None:
-            sound = getattr(FakeRuntime, method)
+            sound = getattr(SimulatedRuntime, method)
 
-            def failing(runtime: FakeRuntime, pod: Pod | str, *others: Any) -> Any:
+            def failing(runtime: SimulatedRuntime, pod: Pod | str, *others: Any) -> Any:
                 if "odd" in (pod.metadata.uid if isinstance(pod, Pod) else pod):
                     raise ValueError("nobody thought of this")
                 return sound(runtime, pod, *others)
 
-            monkeypatch.setattr(FakeRuntime, method, failing)
+            monkeypatch.setattr(SimulatedRuntime, method, failing)
 
         return plant
 

@@ -7,10 +7,10 @@ import pytest
 
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.kubelet.admission import PREEMPTING, select_pods_to_preempt
 from pinnace.kubelet.eviction import CRITICAL
-from pinnace.kubelet.runtime.fake import FakeRuntime
+from pinnace.kubelet.pod_admission import PREEMPTING, select_pods_to_preempt
 from pinnace.kubelet.runtime.interface import Moment
+from pinnace.kubelet.runtime.simulated_runtime import SimulatedRuntime
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -76,7 +76,7 @@ async def test_critical_pod_runs_after_a_preempted_pod_has_ended(api: FakeApi) -
         ["Running"], ["Running", "Failed"], ["Running"],
     )  # fmt: skip
     status = api.pod("goes").status
-    assert status.reason == PREEMPTING and conditions.is_true(status.conditions, "DisruptionTarget")
+    assert status.reason == PREEMPTING and conditions.is_condition_true(status.conditions, "DisruptionTarget")
     assert api.events == [("goes", PREEMPTING), ("goes", "Killing")]
 
 
@@ -121,14 +121,14 @@ async def test_failing_pod_is_not_waited_for(api: FakeApi) -> None:
     api.create(make_pod("bugged").req(cpu="2"))
     api.create(make_pod("other").req(cpu="3"))
     await api.clock.advance(1)
-    adopt = FakeRuntime.adopt_pod
+    adopt = SimulatedRuntime.adopt_pod
 
-    def tripping(self: FakeRuntime, pod: Pod, now: Moment) -> Any:
+    def tripping(self: SimulatedRuntime, pod: Pod, now: Moment) -> Any:
         if pod.metadata.name == "bugged":
             raise RuntimeError("a bug")
         return adopt(self, pod, now)
 
-    with patch.object(FakeRuntime, "adopt_pod", tripping):
+    with patch.object(SimulatedRuntime, "adopt_pod", tripping):
         await api.start_fleet(make_node("n").capacity(cpu=5, pods=10).build())
         await api.clock.advance(1)
         api.create(make_pod("critical").req(cpu="2").priority(CRITICAL))

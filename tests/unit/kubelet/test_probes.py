@@ -8,7 +8,7 @@ from pinnace.api.core_v1_pb2 import ExecAction, Pod, Probe
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.kubelet.lifecycle import PodPhase, build_pod_plan
 from pinnace.kubelet.lifecycle.container import ProbeResult, advance_probe
-from pinnace.kubelet.lifecycle.plan import ProbeMemory, ProbePlan
+from pinnace.kubelet.lifecycle.plan import ProbePlan, ProbeState
 from pinnace.kubelet.runtime.interface import CallKind, CallView, ContainerCall, ContainerState, ContainerView
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import BEGIN, Machine
@@ -26,24 +26,24 @@ def outcome(number: int, failure: str = "", *, begun: float = 0.0, takes: float 
     return CallView(CallKind.READINESS, number, began, began.after(takes), failure, None)
 
 
-def step(memory: ProbeMemory, at: float, *calls: CallView) -> ProbeResult:
+def step(memory: ProbeState, at: float, *calls: CallView) -> ProbeResult:
     return advance_probe(PLAN, memory, seen(*calls), BEGIN.monotonic, BEGIN.after(at))
 
 
 def test_first_call_is_made_after_the_initial_delay() -> None:
-    early = step(ProbeMemory(), 4.9)
+    early = step(ProbeState(), 4.9)
     assert (early.call, early.wake_at) == (None, 105.0)
-    assert step(ProbeMemory(), 5.0).call == ContainerCall(CallKind.READINESS, 0, HANDLER, 1.0)
+    assert step(ProbeState(), 5.0).call == ContainerCall(CallKind.READINESS, 0, HANDLER, 1.0)
 
 
 def test_pending_call_is_awaited() -> None:
     out = CallView(CallKind.READINESS, 0, BEGIN.after(5), None, "", 105.5)
-    assert step(ProbeMemory(), 30.0, out) == ProbeResult(ProbeMemory(), None, None, 105.5, "")
+    assert step(ProbeState(), 30.0, out) == ProbeResult(ProbeState(), None, None, 105.5, "")
 
 
 def test_call_is_counted_once_and_the_next_follows_after_the_period() -> None:
-    counted = step(ProbeMemory(), 6.0, outcome(0, begun=5, takes=0.5))
-    assert (counted.memory, counted.call, counted.wake_at) == (ProbeMemory(1, 105.0, 1), None, 115.0)
+    counted = step(ProbeState(), 6.0, outcome(0, begun=5, takes=0.5))
+    assert (counted.memory, counted.call, counted.wake_at) == (ProbeState(1, 105.0, 1), None, 115.0)
     assert step(counted.memory, 6.0, outcome(0, begun=5, takes=0.5)).memory == counted.memory
     following = step(counted.memory, 15.0, outcome(0, begun=5, takes=0.5)).call
     assert following is not None
@@ -51,7 +51,7 @@ def test_call_is_counted_once_and_the_next_follows_after_the_period() -> None:
 
 
 def test_call_longer_than_the_period_is_followed_at_once() -> None:
-    late = step(ProbeMemory(), 25.0, outcome(0, "timed out", begun=5, takes=20))
+    late = step(ProbeState(), 25.0, outcome(0, "timed out", begun=5, takes=20))
     assert late.call is not None
     assert late.memory.counted == 1
 
@@ -68,7 +68,7 @@ def test_call_longer_than_the_period_is_followed_at_once() -> None:
     ],
 )
 def test_verdict_needs_consecutive_results_up_to_the_threshold(outcomes: str, verdicts: list[bool | None]) -> None:
-    memory, result, events = ProbeMemory(), [], 0
+    memory, result, events = ProbeState(), [], 0
     for number, sign in enumerate(outcomes):
         probed = step(memory, 5.0, outcome(number, "" if sign == "+" else "refused"))
         memory = probed.memory

@@ -97,7 +97,7 @@ def added(name: str) -> Node:
 
 async def test_nodes_are_created_in_chunks_ready_for_pods() -> None:
     api = FakeNodes()
-    await registrar(api).create([f"n-{index}" for index in range(CHUNK + 1)])
+    await registrar(api).create_nodes([f"n-{index}" for index in range(CHUNK + 1)])
     assert api.batches == [CHUNK, 1]
     assert not any(
         needs_status_update(node, MACHINE) or needs_spec_update(node, "fleet", MACHINE) for node in api.nodes.values()
@@ -108,14 +108,14 @@ async def test_large_nodes_are_reported_in_several_calls() -> None:
     api = FakeNodes(*(added(f"n-{index}") for index in range(CHUNK)))
     for node in api.nodes.values():
         node.metadata.annotations["about"] = "x" * (20 << 10)
-    await registrar(api).make_ready(list(api.nodes.values()))
+    await registrar(api).update_nodes(list(api.nodes.values()))
     assert not any(needs_status_update(node, MACHINE) for node in api.nodes.values())
     assert sum(api.batches) == CHUNK
 
 
 async def test_existing_nodes_are_adopted() -> None:
     api = FakeNodes(make_node("n-0").label(FLEET_LABEL, "another").build())
-    await registrar(api).create(["n-0", "n-1"])
+    await registrar(api).create_nodes(["n-0", "n-1"])
     assert {node.metadata.labels[FLEET_LABEL] for node in api.nodes.values()} == {"fleet"}
 
 
@@ -123,7 +123,7 @@ async def test_rejected_creation_does_not_block_other_nodes() -> None:
     api = FakeNodes()
     names = [f"n-{index}" for index in range(CHUNK + 1)]
     api.refuse["n-0"] = Code.PERMISSION_DENIED
-    refused = await registrar(api).create(names)
+    refused = await registrar(api).create_nodes(names)
     assert refused.keys() == {"n-0"} and isinstance(refused["n-0"], Forbidden)
     assert api.nodes.keys() == {*names} - {"n-0"}
 
@@ -132,7 +132,7 @@ async def test_rejected_adoption_does_not_block_other_nodes() -> None:
     names = ["n-0", "n-1"]
     api = FakeNodes(*(make_node(name).label(FLEET_LABEL, "another").build() for name in names))
     api.refuse["n-0"] = Code.PERMISSION_DENIED
-    assert (await registrar(api).create(names)).keys() == {"n-0"}
+    assert (await registrar(api).create_nodes(names)).keys() == {"n-0"}
     assert api.nodes["n-1"].metadata.labels[FLEET_LABEL] == "fleet"
 
 
@@ -140,7 +140,7 @@ async def test_rejected_writes_of_a_node_do_not_block_other_nodes() -> None:
     api = FakeNodes(*(added(f"n-{index}") for index in range(CHUNK + 1)))
     api.refuse["n-0"] = Code.PERMISSION_DENIED
     for _ in range(2):
-        assert (await registrar(api).make_ready(list(api.nodes.values()))).keys() == {"n-0"}
+        assert (await registrar(api).update_nodes(list(api.nodes.values()))).keys() == {"n-0"}
     left = [
         name
         for name, node in api.nodes.items()
@@ -151,44 +151,44 @@ async def test_rejected_writes_of_a_node_do_not_block_other_nodes() -> None:
 
 async def test_rejected_taint_removal_does_not_block_other_nodes() -> None:
     api = FakeNodes(added("n-0"), added("n-1"))
-    await registrar(api).make_ready(list(api.nodes.values()))
+    await registrar(api).update_nodes(list(api.nodes.values()))
     api.refuse["n-0"] = Code.PERMISSION_DENIED
-    assert (await registrar(api).make_ready(list(api.nodes.values()))).keys() == {"n-0"}
+    assert (await registrar(api).update_nodes(list(api.nodes.values()))).keys() == {"n-0"}
     assert not needs_spec_update(api.nodes["n-1"], "fleet", MACHINE)
 
 
 async def test_rejected_call_rejects_all_its_nodes() -> None:
     api = FakeNodes()
     api.forbidden = {"n-0"}
-    refused = await registrar(api).create([f"n-{index}" for index in range(CHUNK + 1)])
+    refused = await registrar(api).create_nodes([f"n-{index}" for index in range(CHUNK + 1)])
     assert len(refused) == CHUNK and api.nodes.keys() == {f"n-{CHUNK}"}
 
 
 async def test_added_node_is_ready_after_one_pass_and_untainted_after_two() -> None:
     api = FakeNodes(added("n-0"))
-    await registrar(api).make_ready(api.nodes.values())
+    await registrar(api).update_nodes(api.nodes.values())
     assert not needs_status_update(api.nodes["n-0"], MACHINE)
     assert needs_spec_update(api.nodes["n-0"], "fleet", MACHINE)
-    await registrar(api).make_ready(api.nodes.values())
+    await registrar(api).update_nodes(api.nodes.values())
     assert not needs_spec_update(api.nodes["n-0"], "fleet", MACHINE)
 
 
 async def test_unchanged_node_writes_nothing() -> None:
     api = FakeNodes()
-    await registrar(api).create(["n-0"])
+    await registrar(api).create_nodes(["n-0"])
     api.batches.clear()
     api.refuse["n-0"] = Code.PERMISSION_DENIED
-    await registrar(api).make_ready(api.nodes.values())
+    await registrar(api).update_nodes(api.nodes.values())
     assert api.batches == []
 
 
 @pytest.mark.parametrize("code", [Code.ABORTED, Code.NOT_FOUND])
 async def test_node_that_changed_meanwhile_is_left_to_the_next_pass(code: Code) -> None:
     api = FakeNodes(added("n-0"), added("n-1"))
-    await registrar(api).make_ready([api.nodes["n-0"]])
+    await registrar(api).update_nodes([api.nodes["n-0"]])
     before = [api.nodes["n-0"], api.nodes["n-1"]]
     api.refuse = {"n-0": code, "n-1": code}
-    await registrar(api).make_ready(before)
+    await registrar(api).update_nodes(before)
     assert list(api.nodes.values()) == before
 
 
@@ -196,23 +196,23 @@ async def test_registration_without_an_api_server_raises() -> None:
     api = FakeNodes(added("n-0"))
     api.down = True
     with pytest.raises(Unavailable):
-        await registrar(api).make_ready(api.nodes.values())
+        await registrar(api).update_nodes(api.nodes.values())
     with pytest.raises(Unavailable):
-        await registrar(api).create(["n-1"])
+        await registrar(api).create_nodes(["n-1"])
 
 
 async def test_node_events_are_recorded_after_the_write() -> None:
     api, events = FakeNodes(), Events()
     fleet_registrar = registrar(api, events)
-    await fleet_registrar.create(["n-0", "n-1"])
+    await fleet_registrar.create_nodes(["n-0", "n-1"])
     for node in api.nodes.values():
-        conditions.say(node.status.conditions, "Ready", "Unknown", "NodeStatusUnknown", "", 0.0)
+        conditions.set_condition(node.status.conditions, "Ready", "Unknown", "NodeStatusUnknown", "", 0.0)
     api.refuse["n-1"] = Code.ABORTED
     short: list[PressureKind] = []
 
     async def run_pass() -> list[tuple[str, str]]:
         events.recorded.clear()
-        await fleet_registrar.make_ready(list(api.nodes.values()), lambda name: short)
+        await fleet_registrar.update_nodes(list(api.nodes.values()), lambda name: short)
         return events.recorded
 
     assert await run_pass() == [("n-0", "NodeReady")]
@@ -227,6 +227,6 @@ async def test_node_events_are_recorded_after_the_write() -> None:
 async def test_starting_nodes_record_no_events() -> None:
     api, events = FakeNodes(added("n-0")), Events()
     fleet_registrar = registrar(api, events)
-    await fleet_registrar.create(["n-1"])
-    await fleet_registrar.make_ready(list(api.nodes.values()))
+    await fleet_registrar.create_nodes(["n-1"])
+    await fleet_registrar.update_nodes(list(api.nodes.values()))
     assert not needs_status_update(api.nodes["n-0"], MACHINE) and events.recorded == []

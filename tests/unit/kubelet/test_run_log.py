@@ -9,15 +9,15 @@ import pytest
 from pinnace.history.records import ContainerRun
 from pinnace.history.records import read_history as read_history
 from pinnace.kubelet import run_log
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.run_log import LoggedRuntime, RunLog
-from pinnace.kubelet.runtime.fake import FakeRuntime
 from pinnace.kubelet.runtime.interface import Runtime, read_clocks
+from pinnace.kubelet.runtime.simulated_runtime import SimulatedRuntime
 from pinnace.kubelet.runtime.stages import Behaviour
 from tests.builders import PodBuilder, make_pod
 from tests.clock import FakeClock
 
-ADDRESSES = Addresses("172.16.0.1", "10.0.0.2")
+ADDRESSES = PodAddresses("172.16.0.1", "10.0.0.2")
 KEY = "/registry/pods/default/a"
 
 
@@ -43,7 +43,7 @@ def records() -> Recorded:
 
 @pytest.fixture
 def runtime(clock: FakeClock, records: Recorded) -> Runtime:
-    return LoggedRuntime(FakeRuntime(Behaviour()), records.append, clock)
+    return LoggedRuntime(SimulatedRuntime(Behaviour()), records.append, clock)
 
 
 def pod() -> PodBuilder:
@@ -137,7 +137,7 @@ async def test_each_life_of_a_fleet_has_a_unique_name(tmp_path: Path, clock: Fak
     with RunLog(path, clock) as log:
         log(ContainerRun(1.0, "n", "a", KEY, "started"))
         await clock.advance(1.0)
-        log.begin_life()
+        log.begin_process()
         log(ContainerRun(2.0, "n", "b", KEY, "started"))
     first, second = ran_of(path)
     assert first.process != second.process and first.process.split("@")[0] == second.process.split("@")[0]

@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.core_v1_pb2 import Node
-from pinnace.kubelet.admission import RETRY_INTERVAL, STALE_NODE_TIMEOUT
+from pinnace.kubelet.pod_admission import RETRY_INTERVAL, STALE_NODE_TIMEOUT
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 

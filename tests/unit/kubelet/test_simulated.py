@@ -16,12 +16,12 @@ from pinnace.api.pods_pb2 import (
     PortForwardStart,
 )
 from pinnace.api.status import Code
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.runtime import simulated
-from pinnace.kubelet.runtime.fake import NO_STAGES, FakeRuntime
 from pinnace.kubelet.runtime.interface import StreamError, read_clocks
 from pinnace.kubelet.runtime.simulated import CHUNK, SimulatedStreams
 from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
+from pinnace.kubelet.runtime.simulated_runtime import NO_STAGES, SimulatedRuntime
 from pinnace.kubelet.runtime.simulated_terminal import MAX_INPUT, CommandIo, TerminalLine
 from pinnace.kubelet.runtime.stages import Behaviour, Stages, parse_stages
 from tests.builders import make_pod
@@ -46,8 +46,8 @@ class Node:
     def __init__(self, stages: Stages = NO_STAGES, **behaviour: float) -> None:
         self.clock = FakeClock(1_000_000_000.25)
         self.pod = make_pod("a").container().node("n").image("app:1").label("app", "web").build()
-        self.runtime = FakeRuntime(Behaviour(**behaviour))
-        self.runtime.prepare_pod(self.pod, Addresses("172.16.0.1", "10.0.0.9"))
+        self.runtime = SimulatedRuntime(Behaviour(**behaviour))
+        self.runtime.prepare_pod(self.pod, PodAddresses("172.16.0.1", "10.0.0.9"))
         self.runtime.start(self.uid, "c0", 0, read_clocks(self.clock))
         self.streams = SimulatedStreams(self.find, stages, self.clock)
 
@@ -57,7 +57,7 @@ class Node:
 
     def find(self, uid: str) -> PodSnapshot | None:
         views = self.runtime.observe_containers(uid, read_clocks(self.clock))
-        return PodSnapshot(self.pod, views, Addresses("172.16.0.1", "10.0.0.9")) if views else None
+        return PodSnapshot(self.pod, views, PodAddresses("172.16.0.1", "10.0.0.9")) if views else None
 
     async def logs(self, **options: object) -> list[str]:
         request = LogsRequest(uid=self.uid, name="a", options=LogOptions(container="c0", **options))

@@ -53,14 +53,14 @@ def test_line_is_the_same_whenever_it_is_read() -> None:
 def test_tail_counts_lines_from_the_end(tail: int) -> None:
     until = (STARTED + 1000) * SECOND
     whole = [text for _, text in log().read(0, until, timestamps=False)]
-    result = [text for _, text in log().read(log().position(tail, 0, until), until, timestamps=False)]
+    result = [text for _, text in log().read(log().start_time_of_tail(tail, 0, until), until, timestamps=False)]
     assert result == whole[len(whole) - min(tail, len(whole)) :]
 
 
 def test_since_selects_lines_by_time_and_timestamps_show_it() -> None:
     since, until = (STARTED + 10) * SECOND, (STARTED + 31) * SECOND
     beats = log(MIXED[:3])
-    result = [text for _, text in beats.read(beats.position(None, since, until), until, timestamps=True)]
+    result = [text for _, text in beats.read(beats.start_time_of_tail(None, since, until), until, timestamps=True)]
     assert result[0].startswith("2001-09-09T01:46:50.000000001Z beat 1 at")
     assert len(result) == 3
 
@@ -69,7 +69,7 @@ def test_old_lines_are_gone_and_nothing_is_computed_for_them(monkeypatch: pytest
     monkeypatch.setattr(simulated_log, "MAX_LINES", 100)
     years = (STARTED + 10**9) * SECOND + 1
     heartbeats = log(default_lines("any"))
-    result = [text for _, text in heartbeats.read(heartbeats.position(None, 0, years), years, timestamps=False)]
+    result = [text for _, text in heartbeats.read(heartbeats.start_time_of_tail(None, 0, years), years, timestamps=False)]
     assert result[0] == f"container app: heartbeat {10**8 - 99}\n" and len(result) == 100
 
 

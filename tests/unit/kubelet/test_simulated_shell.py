@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod, VolumeMount
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.runtime.interface import ContainerView
 from pinnace.kubelet.runtime.simulated_machine import PodSnapshot, SimulatedMachine
 from pinnace.kubelet.runtime.simulated_programs import BUILTINS, PROGRAMS
@@ -58,7 +58,7 @@ def build_pod() -> Pod:
 async def run(*command: str, stdin: str = "") -> tuple[int, str, str]:
     views: list[ContainerView] = []
     machine = SimulatedMachine(
-        PodSnapshot(build_pod(), views, Addresses("172.16.0.1", "10.0.0.9")), "c0", lambda: 1_000_000_000.0
+        PodSnapshot(build_pod(), views, PodAddresses("172.16.0.1", "10.0.0.9")), "c0", lambda: 1_000_000_000.0
     )
     io = Pipes(stdin)
     code = await Shell(machine, io, PROGRAMS, BUILTINS).run_program(command)

@@ -19,7 +19,7 @@ def web(name: str = "web") -> PodBuilder:
 
 
 async def ask(api: FakeApi, *pods: str, nodes: Sequence[str] = (), beside: int = 0) -> StatsResponse:
-    stats = Stats(api.nodes, api.fleet.what_runs, lambda node: beside, DeclaredUsageMeter(api.clock), api.clock)
+    stats = Stats(api.nodes, api.fleet.running_pod, lambda node: beside, DeclaredUsageMeter(api.clock), api.clock)
     return await stats.answer_stats_request(StatsRequest(nodes=nodes, pods=[api.pod(name).metadata.uid for name in pods]))
 
 
@@ -71,7 +71,7 @@ async def test_only_running_pods_are_reported(api: FakeApi) -> None:
 
 
 async def test_unknown_nodes_and_pods_are_left_out(api: FakeApi) -> None:
-    stats = Stats(api.nodes, api.fleet.what_runs, lambda node: 0, DeclaredUsageMeter(api.clock), api.clock)
+    stats = Stats(api.nodes, api.fleet.running_pod, lambda node: 0, DeclaredUsageMeter(api.clock), api.clock)
     response = await stats.answer_stats_request(StatsRequest(nodes=["other"], pods=["nobody"]))
     assert (list(response.nodes), list(response.pods)) == ([], [])
 
@@ -96,7 +96,7 @@ class Measured:
 async def test_usage_is_reported_exactly_with_its_window(api: FakeApi) -> None:
     api.create(web())
     await api.clock.advance(0.0)
-    stats = Stats(api.nodes, api.fleet.what_runs, lambda node: 0, Measured(), api.clock)
+    stats = Stats(api.nodes, api.fleet.running_pod, lambda node: 0, Measured(), api.clock)
     response = await stats.answer_stats_request(StatsRequest(nodes=["n"], pods=[api.pod("web").metadata.uid]))
     (node,), (pod,) = response.nodes, response.pods
     assert [

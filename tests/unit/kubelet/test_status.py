@@ -5,7 +5,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod, PodCondition, PodStatus
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.pods import EVICTED
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.lifecycle import ConditionState, PodPhase, PodPlan, PodState, accept_pod, evict_pod_state, reject_pod
 from pinnace.kubelet.lifecycle.plan import get_template
 from pinnace.kubelet.runtime.interface import ContainerExit, ContainerState, ContainerView, Moment
@@ -13,7 +13,7 @@ from pinnace.kubelet.status import build_status_update
 from tests.builders import make_pod
 
 EARLIER, NOW = Moment(50.0, 4_950.0), Moment(100.0, 5_000.0)
-ADDRESSES = Addresses("192.168.0.1", "10.0.1.2")
+ADDRESSES = PodAddresses("192.168.0.1", "10.0.1.2")
 RUNNING = ContainerView("c0", 0, ContainerState.RUNNING, NOW, None, None, None, None)
 CREATED = ContainerView("c0", 0, ContainerState.CREATED, None, None, None, None, 101.0)
 EXIT = ContainerExit(3, EARLIER, NOW)
@@ -83,7 +83,7 @@ def test_missing_address_is_not_reported() -> None:
     pod = make_pod("a").req(cpu="1").build()
     for _ in range(2):
         report = build_status_update(
-            pod, "7", get_template(pod), state(PodPhase.RUNNING, ready=True), (RUNNING,), Addresses(ADDRESSES.host, "")
+            pod, "7", get_template(pod), state(PodPhase.RUNNING, ready=True), (RUNNING,), PodAddresses(ADDRESSES.host, "")
         )
         assert ([host_ip.ip for host_ip in report.status.hostIPs], list(report.status.podIPs)) == ([ADDRESSES.host], [])
         pod.status.CopyFrom(report.status)

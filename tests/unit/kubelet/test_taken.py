@@ -32,7 +32,7 @@ class Scene:
         self.asked += 1
         if not self.answering:
             raise unavailable_error("not now")
-        self.taken.add(self.meanwhile)
+        self.taken.add_foreign_nodes(self.meanwhile)
         return Listing([Lease(metadata=ObjectMeta(name=name)) for name in self.leases], 7)
 
     async def checks(self, count: int) -> None:
@@ -56,7 +56,7 @@ async def test_leases_are_not_listed_without_taken_nodes(scene: Scene) -> None:
 
 async def test_node_with_a_lease_is_not_free(scene: Scene) -> None:
     scene.leases = {"a", "b"}
-    scene.taken.add(["a", "b"])
+    scene.taken.add_foreign_nodes(["a", "b"])
     await scene.checks(5)
     assert scene.asked
     assert not scene.free
@@ -65,7 +65,7 @@ async def test_node_with_a_lease_is_not_free(scene: Scene) -> None:
 
 async def test_node_without_a_lease_is_free_at_the_second_check(scene: Scene) -> None:
     scene.leases = {"a"}
-    scene.taken.add(["a", "b"])
+    scene.taken.add_foreign_nodes(["a", "b"])
     await scene.checks(1)
     assert not scene.free
     await scene.checks(1)
@@ -77,13 +77,13 @@ async def test_node_without_a_lease_is_free_at_the_second_check(scene: Scene) ->
 async def test_node_with_an_own_lease_is_free(scene: Scene) -> None:
     """The session of this fleet keeps the lease alive, so that the wait would never end."""
     scene.leases, scene.ours = {"a", "b"}, {"b"}
-    scene.taken.add(["a", "b"])
+    scene.taken.add_foreign_nodes(["a", "b"])
     await scene.checks(2)
     assert scene.free == {"b"}
 
 
 async def test_reappearing_lease_restarts_the_checks(scene: Scene) -> None:
-    scene.taken.add(["a"])
+    scene.taken.add_foreign_nodes(["a"])
     await scene.checks(1)
     scene.leases = {"a"}
     await scene.checks(1)
@@ -93,16 +93,16 @@ async def test_reappearing_lease_restarts_the_checks(scene: Scene) -> None:
 
 
 async def test_node_taken_again_is_checked_again(scene: Scene) -> None:
-    scene.taken.add(["a"])
+    scene.taken.add_foreign_nodes(["a"])
     await scene.checks(1)
-    scene.taken.add(["a"])
+    scene.taken.add_foreign_nodes(["a"])
     await scene.checks(1)
     assert not scene.free
 
 
 async def test_node_taken_during_a_check_is_not_covered_by_it(scene: Scene) -> None:
     scene.leases = {"a"}
-    scene.taken.add(["a"])
+    scene.taken.add_foreign_nodes(["a"])
     scene.meanwhile = ["b"]
     await scene.checks(1)
     scene.meanwhile = []
@@ -113,7 +113,7 @@ async def test_node_taken_during_a_check_is_not_covered_by_it(scene: Scene) -> N
 
 
 async def test_failed_check_does_not_count(scene: Scene) -> None:
-    scene.taken.add(["a"])
+    scene.taken.add_foreign_nodes(["a"])
     await scene.checks(1)
     scene.answering = False
     await scene.checks(1)

@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.fit import FitRefusal
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.lifecycle.plan import get_template
 from pinnace.kubelet.node import VirtualNode
 from tests.builders import PodBuilder, make_node, make_pod
@@ -55,16 +55,16 @@ def test_pod_is_rejected_while_no_address_is_free() -> None:
     built.spec.podCIDR = "10.0.1.0/29"
     node, template = VirtualNode(built), get_template(make_pod("a").build())
     admitted = [node.admit_pod(str(number), template) for number in range(6)]
-    assert len({item.pod for item in admitted if isinstance(item, Addresses)}) == 5
+    assert len({item.pod for item in admitted if isinstance(item, PodAddresses)}) == 5
     refusal = admitted[5]
     assert isinstance(refusal, FitRefusal) and refusal.admission_reason == "OutOfpodIPs"
     assert refusal.admission_message == "Node didn't have enough resource: podIPs, requested: 1, used: 5, capacity: 5"
     pod = make_pod("a").build()
     pod.spec.hostNetwork = True
-    assert isinstance(node.admit_pod("host", get_template(pod)), Addresses), "the pod has the address of the node"
+    assert isinstance(node.admit_pod("host", get_template(pod)), PodAddresses), "the pod has the address of the node"
     node.release_pod("5")
     node.release_pod("0")
-    assert isinstance(node.admit_pod("6", template), Addresses)
+    assert isinstance(node.admit_pod("6", template), PodAddresses)
 
 
 def test_pods_get_addresses_of_a_network_assigned_later() -> None:
@@ -78,6 +78,6 @@ def test_pods_get_addresses_of_a_network_assigned_later() -> None:
     given.spec.podCIDR = "10.9.0.0/23"
     node.update(given)
     admitted = [node.admit_pod(str(number), get_template(make_pod("a").build())) for number in range(499)]
-    pods = {item.pod for item in admitted if isinstance(item, Addresses)}
+    pods = {item.pod for item in admitted if isinstance(item, PodAddresses)}
     assert len(pods) == 499 and "10.9.0.2" not in pods
     assert all(address.startswith(("10.9.0.", "10.9.1.")) for address in pods)

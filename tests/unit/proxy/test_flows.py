@@ -52,7 +52,7 @@ def table() -> Iterator[Table]:
 
 def test_flow_that_is_idle_for_the_longest_time_ends_first(table: Table) -> None:
     first, *_ = [table.open(f"{client}:1", f"default/{client}") for client in "abcdefgh"]
-    table.note_datagram(first, 1.0)
+    table.record_datagram(first, 1.0)
     table.open("i:1", "default/i")
     assert table.ended == ["b:1"] and table.open_flows == [f"{client}:1" for client in "cdefghai"]
 
@@ -82,7 +82,7 @@ def test_smaller_limit_ends_flows(table: Table) -> None:
 
 def test_idle_flows_and_flows_of_a_listener_end(table: Table) -> None:
     old, new = table.open("a:1"), table.open("b:1", "default/b", listener="m")
-    table.note_datagram(new, 10.0)
+    table.record_datagram(new, 10.0)
     assert table.flows_of_listener("l") == [old] and table.get("m", ("b", 1)) is new
     table.end_idle(5.0)
     assert table.ended == ["a:1"] and old.socket.fileno() < 0

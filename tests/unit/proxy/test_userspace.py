@@ -285,7 +285,7 @@ def test_affinity_lasts_until_its_timeout_after_the_last_connection() -> None:
 
     def connect(client: str) -> Endpoint:
         chosen = it.ordered_endpoints(client)[0]
-        it.note_connection(client, chosen)
+        it.record_connection(client, chosen)
         return chosen
 
     first = connect("a")

@@ -7,7 +7,7 @@ import pytest
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, SERVICES
-from pinnace.apiserver.quota.usage import QuotaLimits, QuotaUsage, use_of
+from pinnace.apiserver.quota.usage import QuotaLimits, QuotaUsage, compute_usage
 from tests.builders import make_pod
 
 NOW = 1_000.0
@@ -22,7 +22,7 @@ def bounds(hard: dict[str, str], **spec: Any) -> QuotaLimits:
 
 
 def use(pod: Pod) -> QuotaUsage:
-    return use_of(pod, NOW)
+    return compute_usage(pod, NOW)
 
 
 def deadline(pod: Pod) -> Pod:
@@ -64,32 +64,32 @@ HIGH = make_pod("a").req().priority_class("high").build()
 )
 def test_scopes(spec: dict[str, Any], inside: Pod, outside: Pod) -> None:
     scoped = bounds({"pods": "1"}, **spec)
-    assert scoped.share(use(inside)) == {"pods": 1}
-    assert scoped.share(use(outside)) == {}
+    assert scoped.usage_in_quota(use(inside)) == {"pods": 1}
+    assert scoped.usage_in_quota(use(outside)) == {}
 
 
 def test_quota_with_a_scope_counts_nothing_that_the_scope_is_not_about() -> None:
-    service = use_of(from_dict(SERVICES, {"metadata": {"name": "a"}}), NOW)
-    assert bounds({"count/services": "1"}).share(service) == {"count/services": 1}
-    assert bounds({"count/services": "1"}, **selecting("PriorityClass", "DoesNotExist")).share(service) == {}
+    service = compute_usage(from_dict(SERVICES, {"metadata": {"name": "a"}}), NOW)
+    assert bounds({"count/services": "1"}).usage_in_quota(service) == {"count/services": 1}
+    assert bounds({"count/services": "1"}, **selecting("PriorityClass", "DoesNotExist")).usage_in_quota(service) == {}
 
 
 def test_claims_are_scoped_by_the_class_of_their_attributes() -> None:
     spec = {"resources": {"requests": {"storage": "1"}}, "volumeAttributesClassName": "gold"}
-    claim = use_of(from_dict(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "a"}, "spec": spec}), NOW)
+    claim = compute_usage(from_dict(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "a"}, "spec": spec}), NOW)
     hard = {"requests.storage": "1Gi"}
-    assert bounds(hard, **selecting("VolumeAttributesClass", "In", "gold")).share(claim) == {"requests.storage": 1}
-    assert bounds(hard, **selecting("VolumeAttributesClass", "In", "silver")).share(claim) == {}
+    assert bounds(hard, **selecting("VolumeAttributesClass", "In", "gold")).usage_in_quota(claim) == {"requests.storage": 1}
+    assert bounds(hard, **selecting("VolumeAttributesClass", "In", "silver")).usage_in_quota(claim) == {}
 
 
 def test_unbounded_resources_are_not_counted() -> None:
-    assert bounds({"memory": "1Gi"}).share(use(BUSY)) == {}
-    assert bounds({"requests.cpu": "1", "pods": "1"}).share(use(BUSY)) == {"requests.cpu": 1000, "pods": 1}
+    assert bounds({"memory": "1Gi"}).usage_in_quota(use(BUSY)) == {}
+    assert bounds({"requests.cpu": "1", "pods": "1"}).usage_in_quota(use(BUSY)) == {"requests.cpu": 1000, "pods": 1}
 
 
 def test_many_count_together() -> None:
     many = bounds({"pods": "9", "cpu": "9", "memory": "1Gi"})
-    assert many.total({use(PLAIN): 2, use(BUSY): 3}) == {"pods": 5, "cpu": 3000, "memory": 0}
+    assert many.charged_usage({use(PLAIN): 2, use(BUSY): 3}) == {"pods": 5, "cpu": 3000, "memory": 0}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_only_containers_of_pods_in_its_scopes_must_say_it() -> None:
 def test_quota_names_exceeded_resources(
     hard: dict[str, str], used: dict[str, int], share: dict[str, int], expected: str
 ) -> None:
-    assert bounds(hard).excess(used, share) == (f"exceeded quota: q, {expected}" if expected else "")
+    assert bounds(hard).exceeded_message(used, share) == (f"exceeded quota: q, {expected}" if expected else "")
 
 
 def test_bound_returns_the_set_usage() -> None:
@@ -146,7 +146,7 @@ def test_bound_returns_the_set_usage() -> None:
     used = {"requests.cpu": 1500, "requests.storage": 3 << 30, "pods": 2, "requests.example.com/gpu": 1}
     untold = quota(hard)
     assert QuotaLimits(untold).used is None and not QuotaLimits(untold).matches_status(used)
-    told = QuotaLimits(untold).with_used(used)
+    told = QuotaLimits(untold).quota_with_used(used)
     assert (
         QuotaLimits(told).used == used
         and QuotaLimits(told).matches_status(used)
@@ -161,17 +161,17 @@ def test_bound_returns_the_set_usage() -> None:
 @pytest.mark.parametrize(("name", "most"), [("memory", 2**63 - 1), ("limits.cpu", (2**63 - 1) * 1000), ("pods", 2**63 - 1)])
 def test_more_than_a_quantity_can_say_is_said_once_and_leaves_no_room(name: str, most: int) -> None:
     """Else the quota would be written for ever: what it says would never be what is used."""
-    told = QuotaLimits(bounds({name: str(2**63 - 1)}).with_used({name: most + 5}))
+    told = QuotaLimits(bounds({name: str(2**63 - 1)}).quota_with_used({name: most + 5}))
     assert (
         told.matches_status({name: most + 5})
         and told.matches_status({name: most})
         and not told.matches_status({name: most - 1})
     )
-    assert told.used is not None and told.excess(told.used, {name: 1})
+    assert told.used is not None and told.exceeded_message(told.used, {name: 1})
 
 
 def test_uncounted_bound_is_unknown() -> None:
-    told = bounds({"pods": "5"}).with_used({"pods": 2})
+    told = bounds({"pods": "5"}).quota_with_used({"pods": 2})
     told.spec.hard["services"].string = "1"
     assert QuotaLimits(told).used is None
     del told.spec.hard["services"], told.spec.hard["pods"]

@@ -86,13 +86,13 @@ async def test_usage_is_forgotten_with_the_quota() -> None:
             key = RESOURCE_QUOTAS.key_of(made)
             await put(storage.inner, key, made.SerializeToString())
             await server.cacher.wait_until_fresh(DEADLINE)
-            await server.quotas.commits(PODS).commit_many([Write(PODS.key(f"n{number}", "a"), pod("a"), 0)])
+            await server.quotas.committer_of(PODS).commit_many([Write(PODS.key(f"n{number}", "a"), pod("a"), 0)])
             result = await storage.inner.get(key)
             assert result is not None
             await storage.inner.transact([Write(key, None, result.mod_revision)])
             await server.cacher.wait_until_fresh(DEADLINE)
         states = server.quotas.states
-        assert not states.keys
+        assert not states.keys_by_namespace
         assert not states._newest_versions
 
 
@@ -106,7 +106,7 @@ async def test_as_many_go_as_a_transaction_has_room_for() -> None:
             await put(storage.inner, RESOURCE_QUOTAS.key_of(made), made.SerializeToString())
     async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
         writes = [Write(PODS.key(namespace, "a"), pod("a"), 0) for namespace in namespaces]
-        outcomes = await server.quotas.commits(PODS).commit_many(writes)
+        outcomes = await server.quotas.committer_of(PODS).commit_many(writes)
     assert all(isinstance(outcome, int) for outcome in outcomes), outcomes
     assert max(map(len, storage.groups)) <= MAX_OPERATIONS
     assert len(transactions(storage)) <= len(namespaces) * 3 // (MAX_OPERATIONS - 3) + 1, "far fewer went than could"
@@ -118,7 +118,7 @@ async def test_recreated_quota_refuses_no_other_create() -> None:
     made = quota(9, **{"count/resourcequotas": "5"})
     await put(storage.inner, QUOTA, made)
     async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
-        quotas = server.quotas.commits(RESOURCE_QUOTAS)
+        quotas = server.quotas.committer_of(RESOURCE_QUOTAS)
         for order in (0, 1):
             again = quotas.commit_many([Write(QUOTA, made, 0)])
             pod_of = server.create(f"a{order}")
@@ -134,7 +134,7 @@ async def test_large_objects_and_their_quota_fit_into_a_transaction() -> None:
     async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
         half = pod("a") + b"\x0a\x00" * ((MAX_GROUP_BYTES // 2 - len(pod("a"))) // 2)  # with empty metadata, again and again
         writes = [Write(PODS.key("default", name), half, 0) for name in "abcd"]
-        outcomes = await server.quotas.commits(PODS).commit_many(writes)
+        outcomes = await server.quotas.committer_of(PODS).commit_many(writes)
     assert all(isinstance(outcome, int) for outcome in outcomes), outcomes
     assert await used(storage.inner) == 4
 
@@ -163,7 +163,7 @@ async def test_only_what_may_use_more_where_there_is_a_quota_goes_another_way() 
     storage = FaultyStorage()
     await counted(storage, 9, 0)
     async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
-        commits = server.quotas.commits(PODS)
+        commits = server.quotas.committer_of(PODS)
         (revision,) = await server.create("a")
         assert isinstance(revision, int)
         elsewhere, born, changed = PODS.key("other", "a"), PODS.key("default", "b"), PODS.key("default", "a")
@@ -176,4 +176,4 @@ async def test_only_what_may_use_more_where_there_is_a_quota_goes_another_way() 
 
 async def test_resource_that_is_not_counted_goes_straight_to_the_committer() -> None:
     async with chargers(MemoryStorage(), 1, SYSTEM_CLOCK, Random(1)) as (server,):
-        assert server.quotas.commits(NODES) is server.committer
+        assert server.quotas.committer_of(NODES) is server.committer

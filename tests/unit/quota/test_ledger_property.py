@@ -76,11 +76,11 @@ async def charge_afterwards(self: QuotaLedger, lane: TransactionPipeline, writes
 
 def count_late(self: QuotaRecount, namespace: str, state: QuotaState) -> Write | None:
     """Wrong: over whatever version is known, rather than over the one that was counted with."""
-    totals: Mapping[str, int] = state.bounds.total(self._tally.usage_of(namespace))
-    (newest,) = self._states.newest(namespace)
+    totals: Mapping[str, int] = state.bounds.charged_usage(self._tally.usage_of(namespace))
+    (newest,) = self._states.newest_states(namespace)
     if newest.bounds.matches_status(totals):
         return None
-    return Write(newest.key, newest.bounds.with_used(totals).SerializeToString(), newest.revision)
+    return Write(newest.key, newest.bounds.quota_with_used(totals).SerializeToString(), newest.revision)
 
 
 def found_within(seeds: int) -> list[str]:
@@ -92,7 +92,8 @@ def found_within(seeds: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "wrong"), [(QuotaLedger, "send", charge_afterwards), (QuotaRecount, "_correct_quota", count_late)]
+    ("owner", "name", "wrong"),
+    [(QuotaLedger, "send_charged_group", charge_afterwards), (QuotaRecount, "_correct_quota", count_late)],
 )
 def test_ledger_that_is_careless_is_caught(owner: type, name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, name, wrong)

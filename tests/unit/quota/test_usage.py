@@ -17,7 +17,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.apiserver.quota import usage
-from pinnace.apiserver.quota.usage import use_of
+from pinnace.apiserver.quota.usage import compute_usage
 from tests.builders import PodBuilder, make_pod
 
 NOW = 1_000.0
@@ -26,7 +26,7 @@ PLACE = {"count/pods": 1, "pods": 1}
 
 def used(obj: Any) -> dict[str, int]:
     """What is more than nothing."""
-    return {name: amount for name, amount in use_of(obj, NOW).amounts if amount}
+    return {name: amount for name, amount in compute_usage(obj, NOW).amounts if amount}
 
 
 def made(resource: Resource[Any], **data: Any) -> Any:
@@ -150,7 +150,7 @@ def test_any_object(resource: Resource[Any], expected: dict[str, int]) -> None:
 
 
 def test_only_what_is_more_is_charged_for_an_update() -> None:
-    old, new = use_of(service(type="LoadBalancer"), NOW), use_of(service(type="NodePort"), NOW)
+    old, new = compute_usage(service(type="LoadBalancer"), NOW), compute_usage(service(type="NodePort"), NOW)
     assert old.increase_over(new).amounts == (("services.loadbalancers", 1),)
     assert new.increase_over(old).amounts == ()
 

@@ -27,7 +27,7 @@ class Charger:
         self.cacher = Cacher(storage, rng=rng)
         self.committer = Committer(storage, clock=clock, rng=rng)
         self.quotas = Quotas(storage, self.cacher, self.committer, self._refresh, clock, rng)
-        self._commits = self.quotas.commits(PODS)
+        self._commits = self.quotas.committer_of(PODS)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.apiserver.quota.usage import stated_names, use_of
+from pinnace.apiserver.quota.usage import compute_usage, set_resource_names
 from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.fit.requests import spec_limits
 from pinnace.verification.chaos.hostile_pods import HOSTILE
@@ -53,8 +53,8 @@ def resize(pod: Pod) -> None:
 
 
 def count(pod: Pod) -> None:
-    use_of(pod, 0.0)
-    stated_names(pod)
+    compute_usage(pod, 0.0)
+    set_resource_names(pod)
     spec_limits(pod.spec)
 
 

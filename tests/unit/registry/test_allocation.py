@@ -18,7 +18,7 @@ from pinnace.api.resources import IP_ADDRESSES, NODE_PORTS_PREFIX, SERVICES
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, PatchRequest
 from pinnace.apiserver.assembly import Assembly, ServerSettings
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.allocation import ServiceRanges, free_address, parse_networks, parse_node_ports, set_families
+from pinnace.apiserver.registry.allocation import ServiceRanges, free_address, parse_networks, parse_node_ports, set_ip_families
 from pinnace.apiserver.storage.interface import Write
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
@@ -332,9 +332,9 @@ def test_first_addresses_are_allocated_last() -> None:
 
 def test_families_of_a_cluster() -> None:
     spec = ServiceSpec(type="ClusterIP", ipFamilyPolicy="PreferDualStack")
-    assert set_families(spec, ["IPv4"]) == [] and list(spec.ipFamilies) == ["IPv4"]
-    assert set_families(spec, ["IPv4", "IPv6"]) == [] and list(spec.ipFamilies) == ["IPv4", "IPv6"]
-    (problem,) = set_families(ServiceSpec(ipFamilyPolicy="RequireDualStack"), ["IPv4"])
+    assert set_ip_families(spec, ["IPv4"]) == [] and list(spec.ipFamilies) == ["IPv4"]
+    assert set_ip_families(spec, ["IPv4", "IPv6"]) == [] and list(spec.ipFamilies) == ["IPv4", "IPv6"]
+    (problem,) = set_ip_families(ServiceSpec(ipFamilyPolicy="RequireDualStack"), ["IPv4"])
     assert problem.message.endswith("this cluster is not configured for dual-stack services")
 
 

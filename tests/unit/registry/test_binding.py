@@ -5,7 +5,7 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.binding import bind
+from pinnace.apiserver.registry.binding import build_bind_mutations
 from pinnace.apiserver.registry.fencing import FencedTerm
 from pinnace.apiserver.registry.mutation import Mutation, ObjectVersion, PutObject
 from pinnace.apiserver.storage.interface import Guard
@@ -21,7 +21,7 @@ def binding(name: str = "a", node: str = "n1", uid: str = "", version: str = "",
 
 
 def mutation(item: Binding, term: FencedTerm | None = TERM) -> Mutation[Pod]:
-    (made,) = bind([item], term, NOW)
+    (made,) = build_bind_mutations([item], term, NOW)
     assert isinstance(made, Mutation)
     return made
 
@@ -103,7 +103,7 @@ def test_refused(pod: Pod, item: Binding, reason: str) -> None:
 
 @pytest.mark.parametrize("item", [binding(name=""), binding(node=""), binding(node="no/such\nnode"), binding(kind="Pod")])
 def test_binding_that_makes_no_sense_fails_alone(item: Binding) -> None:
-    refused, made = bind([item, binding()], TERM, NOW)
+    refused, made = build_bind_mutations([item, binding()], TERM, NOW)
     assert isinstance(refused, Refusal) and refused.code == Code.INVALID_ARGUMENT
     assert isinstance(made, Mutation)
 

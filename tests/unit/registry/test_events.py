@@ -12,7 +12,7 @@ from pinnace.api.status import decode
 from pinnace.api.verbs_pb2 import BatchResponse, ListRequest, PatchRequest
 from pinnace.apiserver.assembly import Assembly
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.events import LEASE_REUSE, MAX_EVENT_COUNT, TTL, LeasedEventCommitter, merge
+from pinnace.apiserver.registry.events import LEASE_REUSE, MAX_EVENT_COUNT, TTL, LeasedEventCommitter, merge_events
 from pinnace.apiserver.storage.interface import OutOfSpace, Write
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
@@ -24,13 +24,13 @@ KEY = EVENTS.key("default", "a.1")
 
 def test_counts_add_up() -> None:
     new = Event(count=2, message="new")
-    merge(new, Event(count=3, message="old"))
+    merge_events(new, Event(count=3, message="old"))
     assert (new.count, new.message) == (5, "new")
 
 
 def test_count_stays_where_it_can_grow_no_more() -> None:
     new = Event(count=MAX_EVENT_COUNT)
-    merge(new, Event(count=MAX_EVENT_COUNT))
+    merge_events(new, Event(count=MAX_EVENT_COUNT))
     assert new.count == MAX_EVENT_COUNT
 
 

@@ -3,7 +3,7 @@ from google.protobuf.message import Message
 
 from pinnace.api.core_v1_pb2 import EnvVar, LimitRange, Pod
 from pinnace.apiserver.registry import strategy
-from pinnace.apiserver.registry.strategy import MAX_PARTS, USUAL_OBJECT_SIZE, parts_exceeded
+from pinnace.apiserver.registry.strategy import MAX_PARTS, USUAL_OBJECT_SIZE, has_too_many_items
 
 PAD = "x" * USUAL_OBJECT_SIZE
 
@@ -19,7 +19,7 @@ def padded() -> Pod:
 def test_items_of_lists_count(more: int) -> None:
     pod = padded()
     pod.metadata.finalizers.extend(["a"] * (MAX_PARTS - 1 + more))
-    assert parts_exceeded(pod) == bool(more)
+    assert has_too_many_items(pod) == bool(more)
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -28,7 +28,7 @@ def test_nested_lists_are_counted(more: int) -> None:
     for _ in range(9):
         pod.spec.containers.add().args.extend(["a"] * 1000)
     pod.spec.containers.add().args.extend(["a"] * (MAX_PARTS - 1 - 9 - 9000 - 1 + more))
-    assert parts_exceeded(pod) == bool(more)
+    assert has_too_many_items(pod) == bool(more)
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -38,13 +38,13 @@ def test_documents_count_by_their_keys(more: int) -> None:
     item = limits.spec.limits.add()
     for number in range(MAX_PARTS - 2 + more):
         item.max[f"k{number}"].string = "1"
-    assert parts_exceeded(limits) == bool(more)
+    assert has_too_many_items(limits) == bool(more)
 
 
 def test_size_alone_does_not_matter() -> None:
     pod = padded()
     pod.metadata.annotations["more"] = PAD * 50
-    assert not parts_exceeded(pod)
+    assert not has_too_many_items(pod)
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -54,8 +54,8 @@ def test_stored_oversized_fields_may_stay(more: int) -> None:
     new.spec.containers.add().args.extend(["a"] * (MAX_PARTS + more))
     new.metadata.labels["a"] = "b"
     new.status.conditions.add()
-    assert parts_exceeded(new)
-    assert parts_exceeded(new, old) == bool(more)
+    assert has_too_many_items(new)
+    assert has_too_many_items(new, old) == bool(more)
 
 
 def test_size_check_stops_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,11 +66,11 @@ def test_size_check_stops_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         looked_at += 1
         return original(message, room)
 
-    original = strategy._remaining_parts
-    monkeypatch.setattr(strategy, "_remaining_parts", left)
+    original = strategy._remaining_item_room
+    monkeypatch.setattr(strategy, "_remaining_item_room", left)
     new = padded()
     for _ in range(10):
         new.spec.containers.add().args.extend(["a"] * MAX_PARTS)
         new.spec.containers[-1].env.extend([EnvVar()] * MAX_PARTS)
-    assert parts_exceeded(new, padded())
+    assert has_too_many_items(new, padded())
     assert looked_at < 100

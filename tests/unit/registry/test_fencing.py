@@ -40,7 +40,7 @@ class FakeCacher:
     async def get(self, key: str) -> KeyValue | None:
         return self._answer()[1]
 
-    def raw(self, key: str) -> KeyValue | None:
+    def raw_key(self, key: str) -> KeyValue | None:
         return self.record if key == KEY else None
 
     async def wait_until_fresh(self, timeout: float) -> int:

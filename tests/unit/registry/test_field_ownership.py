@@ -21,11 +21,11 @@ from pinnace.api.ownership import (
     all_fields,
     assigned_paths,
     decode_stored,
-    encode,
+    encode_managed_fields,
     exclude_added,
+    fields_of_subresource,
     ownable_fields,
     owners_of,
-    part_of,
     with_shown_owners,
 )
 from pinnace.api.resources import LEASES, PODS, Resource
@@ -95,7 +95,7 @@ def fields(owners: Ownership) -> dict[FieldManager, tuple[FieldSet, int]]:
 
 
 def encoded(owners: Ownership) -> list[bytes]:
-    return sorted(entry.SerializeToString(deterministic=True) for entry in encode(owners, PODS))
+    return sorted(entry.SerializeToString(deterministic=True) for entry in encode_managed_fields(owners, PODS))
 
 
 def shown(pod: Any) -> list[bytes]:
@@ -114,7 +114,7 @@ def created(pod: Any, manager: str, now: int) -> tuple[Any, Ownership]:
     new = copied(pod, lambda obj: None)
     new.metadata.ownership = Creator(PODS, manager, "", now)(new)
     (owner,) = decode_stored(new.metadata.ownership).owners
-    everything = part_of(all_fields(PODS, ownable_fields(PODS, new)), "") - FieldSet(assigned_paths(PODS, owner))
+    everything = fields_of_subresource(all_fields(PODS, ownable_fields(PODS, new)), "") - FieldSet(assigned_paths(PODS, owner))
     new.spec.priority, new.spec.preemptionPolicy = 0, "PreemptLowerPriority"
     return new, {FieldManager(manager, UPDATE, "v1"): OwnedFields(everything, now, "v1")}
 
@@ -134,7 +134,7 @@ def test_stored_owners_equal_owners_that_each_write_computes(seed: int) -> None:
         manager = FieldManager(rng.choice(writers), UPDATE, "v1", subresource)
         expected = managed_fields._updated_owners(PODS, new, pod, expected, manager, now)
         if new != pod:
-            managed_fields.track(PODS, new, pod, manager, (), now)
+            managed_fields.track_update(PODS, new, pod, manager, (), now)
         assert fields(owners_of(PODS, new)) == fields(expected), (now, manager)
         assert shown(new) == encoded(owners_of(PODS, new))
         assert json_of(new) == json.loads(to_json(with_shown_owners(PODS, new)))
@@ -165,7 +165,7 @@ def test_lease_renewal_keeps_one_small_owner() -> None:
     manager = FieldManager("kubelet", UPDATE, resource.api_version)
     assert managed_fields._track_only_manager(resource, renewed, lease, manager, 2)
     assert len(renewed.metadata.ownership) == size
-    (entry,) = encode(owners_of(resource, renewed), resource)
+    (entry,) = encode_managed_fields(owners_of(resource, renewed), resource)
     assert entry.fieldsV1.Raw == b'{"f:spec":{"f:holderIdentity":{},"f:renewTime":{}}}' and entry.time.seconds == 2
 
 

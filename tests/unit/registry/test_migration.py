@@ -48,6 +48,6 @@ async def test_migrated_store_is_not_looked_through_again() -> None:
     assert isinstance(await storage.transact([Write(STORAGE_FORMAT_KEY, FORMAT, 0)]), Committed)
     async with serving((PODS, pod), storage=storage) as assembly:
         async with asyncio.timeout(DEADLINE):
-            await assembly._migrate()
+            await assembly._migrate_storage_format()
         result = await storage.get(PODS.key_of(pod))
         assert result is not None and Pod.FromString(result.value) == pod

@@ -7,7 +7,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods import qos_class
 from pinnace.api.resources import PODS
-from pinnace.apiserver.quota.usage import use_of
+from pinnace.apiserver.quota.usage import compute_usage
 from pinnace.apiserver.registry.strategies import STRATEGIES
 from pinnace.fit import pod_requests
 from pinnace.fit.requests import spec_limits
@@ -35,7 +35,7 @@ def test_pod_as_a_whole_counts_instead_of_its_containers() -> None:
     assert dict(pod_requests(built).amounts) == {"pods": 1, "cpu": 2000, "memory": 2 << 30, "example.com/gpu": 2}
     assert pod_requests(built).scored == (2000, 2 << 30)
     assert (spec_limits(built.spec)["cpu"], spec_limits(built.spec)["memory"]) == (3000, 4 << 30)
-    used = dict(use_of(built, 0).amounts)
+    used = dict(compute_usage(built, 0).amounts)
     assert (used["requests.cpu"], used["limits.cpu"], used["limits.memory"]) == (2000, 3000, 4 << 30)
 
 

@@ -10,7 +10,7 @@ from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import PodSpec
 from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS
 from pinnace.apiserver.registry.strategies import STRATEGIES
-from pinnace.apiserver.registry.strategy import MAX_WARNINGS, collect_warnings, warn
+from pinnace.apiserver.registry.strategy import MAX_WARNINGS, add_warnings, collect_warnings
 from pinnace.apiserver.registry.validation.pods import spec_warnings
 from pinnace.apiserver.server import ApiServer
 from pinnace.client.client import Client
@@ -116,10 +116,10 @@ def test_name_that_is_no_host_name(name: str, problem: str) -> None:
 def test_warnings_are_deduplicated_and_limited() -> None:
     with collect_warnings() as gathered:
         for _ in range(1000):
-            warn(["alike"])
-        warn(map(str, range(1000)))
+            add_warnings(["alike"])
+        add_warnings(map(str, range(1000)))
     assert list(gathered) == ["alike", *map(str, range(MAX_WARNINGS - 1))]
-    warn(["to nobody"])
+    add_warnings(["to nobody"])
 
 
 async def test_update_warns_about_new_fields_only() -> None:

@@ -38,7 +38,7 @@ def held(counts: dict[str, int], size: int = 0) -> EventUsage:
     for number in range(max(counts.values(), default=0)):
         for namespace, count in counts.items():
             if number < count:
-                made.change(None, entry(namespace, f"{number:06}", revision := revision + 1, size))
+                made.handle_change(None, entry(namespace, f"{number:06}", revision := revision + 1, size))
     return made
 
 
@@ -68,7 +68,7 @@ def test_namespaces_that_flood_are_left_with_equal_shares() -> None:
 
 def test_oldest_go_and_an_event_that_is_written_again_is_young() -> None:
     of = held({"a": 32})
-    of.change(entry("a", "000000", 1), entry("a", "000000", 100))
+    of.handle_change(entry("a", "000000", 1), entry("a", "000000", 100))
     doomed = of.select_excess(EventLimits(31, LARGE), LARGE)
     assert [item.key.rpartition("/")[2] for item in doomed] == ["000001", "000002", "000003"]
     assert {item.reason for item in doomed} == {"count"}
@@ -77,13 +77,13 @@ def test_oldest_go_and_an_event_that_is_written_again_is_young() -> None:
 def test_bytes_are_bounded_as_the_count_is() -> None:
     of = held({"large": 20, "small": 0})
     for number in range(100):
-        of.change(None, entry("small", number, 1000 + number, 10))
+        of.handle_change(None, entry("small", number, 1000 + number, 10))
     for number in range(20):
-        of.change(entry("large", f"{number:06}", 1), entry("large", f"{number:06}", 2000 + number, 10_000))
+        of.handle_change(entry("large", f"{number:06}", 1), entry("large", f"{number:06}", 2000 + number, 10_000))
     doomed = of.select_excess(EventLimits(LARGE, 100_000), LARGE)
     assert {(namespace_of(item.key), item.reason) for item in doomed} == {("large", "bytes")}
     for item in doomed:
-        of.change(entry("large", item.key.rpartition("/")[2], 1, 10_000), None)
+        of.handle_change(entry("large", item.key.rpartition("/")[2], 1, 10_000), None)
     assert of.size <= 100_000
 
 
@@ -101,7 +101,7 @@ def test_retention_of_events_is_fair_between_namespaces(counts: dict[str, int], 
 
 def test_new_state_replaces_what_was_known() -> None:
     of = held({"a": 10}, size=5)
-    of.reset([entry("b", 2, 2, 7), entry("b", 1, 1, 7)])
+    of.reset_entries([entry("b", 2, 2, 7), entry("b", 1, 1, 7)])
     assert (of.count, of.size) == (2, 2 * (7 + len(EVENTS.key("b", "1"))))
     assert [item.revision for item in of.select_excess(EventLimits(1, LARGE), LARGE)] == [1, 2], (
         "none is left below a bound of one"

@@ -10,7 +10,7 @@ import pytest
 from pinnace.api import conditions
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.scalars import to_micro_time
-from pinnace.apiserver.election import history as terms
+from pinnace.apiserver.election import term_history as terms
 from pinnace.scheduler import attempts
 from pinnace.scheduler.attempts import (
     FIRST,
@@ -153,7 +153,7 @@ async def test_others_are_bound_while_a_marked_pod_is_held_back(cluster: Cluster
     assert await cluster.bound("other") == "n"
     assert not (await cluster.pod("suspect")).spec.nodeName
     assert await cluster.bound("suspect") == "n"
-    mark = conditions.find((await cluster.pod("suspect")).status.conditions, MARK)
+    mark = conditions.find_condition((await cluster.pod("suspect")).status.conditions, MARK)
     assert mark is not None and mark.lastProbeTime.seconds > int(began)
 
 
@@ -173,7 +173,7 @@ async def mark_of_next_pod(cluster: Cluster, number: int) -> str | None:
     """The status of the mark of a pod that is created, and bound."""
     await cluster.create(make_pod(f"p{number}").req(cpu="1m"))
     await cluster.bound(f"p{number}")
-    mark = conditions.find((await cluster.pod(f"p{number}")).status.conditions, MARK)
+    mark = conditions.find_condition((await cluster.pod(f"p{number}")).status.conditions, MARK)
     return mark.status if mark is not None else None
 
 
@@ -191,6 +191,8 @@ async def test_mark_is_taken_back_when_the_attempt_ends(cluster: Cluster, monkey
 
     async def taken_back() -> bool:
         result = (await cluster.pod("large")).status.conditions
-        return conditions.find(result, "PodScheduled") is not None and not has_attempt_mark(await cluster.pod("large"))
+        return conditions.find_condition(result, "PodScheduled") is not None and not has_attempt_mark(
+            await cluster.pod("large")
+        )
 
     await cluster.until(taken_back)

@@ -110,7 +110,7 @@ def test_large_pod_that_is_not_refused(kind: str, framework: Framework) -> None:
     allowed = HOSTILE[kind].create_pod("allowed", items=items)
     while (
         items < 20_000
-        and framework.too_costly(PodInfo(larger := HOSTILE[kind].create_pod("a", items=2 * items)), cache.nodes) is None
+        and framework.reject_too_costly(PodInfo(larger := HOSTILE[kind].create_pod("a", items=2 * items)), cache.nodes) is None
     ):
         items, allowed = 2 * items, larger
     _, seconds = decided(allowed, cache, framework)

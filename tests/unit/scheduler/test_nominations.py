@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.api.records import Place
+from pinnace.api.records import QueuePlace
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.informer import Delta
@@ -142,7 +142,7 @@ def test_labels_of_nominated_pods_are_followed() -> None:
     assert isinstance(decided, Unschedulable)
     queue.add_unschedulable(queued, decided.refused_by, 0.0)
     feed.on_pods([Delta(MODIFIED, old, new)])
-    assert queued.place is Place.ACTIVE
+    assert queued.place is QueuePlace.ACTIVE
     assert schedule_one(info(away), NodeSelector(cache, FRAMEWORK, 0)) == Placed("a")
 
 

@@ -207,13 +207,13 @@ async def test_pod_that_is_named_again_is_not_looked_at_again(client: Client, mo
 
     def searching(pod: Pod, protections: Iterable[eviction_rules.ParsedBudget]) -> PodDisruptionBudget | None:
         searched.append(pod.metadata.name)
-        return eviction_rules.budget_of(pod, protections)
+        return eviction_rules.find_budget(pod, protections)
 
     await running(client, "a", "b")
     await budget(client)
     await budget(client, "other", selector={"matchLabels": {"app": "other"}})
     monkeypatch.setattr(eviction_rules, "from_message", reading)
-    monkeypatch.setattr(pods, "budget_of", searching)
+    monkeypatch.setattr(pods, "find_budget", searching)
     outcomes = await evicted(client, *"abab", dryRun=["All"])
     assert outcomes == [None] * 4
     assert searched == ["a", "b"] and len(read) == 2
@@ -241,9 +241,9 @@ async def test_others_have_their_turn_between_two_pods(client: Client, monkeypat
 
     def searching(pod: Pod, protections: Iterable[eviction_rules.ParsedBudget]) -> PodDisruptionBudget | None:
         seen.append(turn)
-        return eviction_rules.budget_of(pod, protections)
+        return eviction_rules.find_budget(pod, protections)
 
-    monkeypatch.setattr(pods, "budget_of", searching)
+    monkeypatch.setattr(pods, "find_budget", searching)
     other = asyncio.create_task(others())
     await evicted(client, *"abc")
     other.cancel()

@@ -10,11 +10,11 @@ from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE
 from pinnace.api.scalars import to_micro_time, to_seconds
 from pinnace.apiserver.admission.authorization import ElectionLeases
 from pinnace.apiserver.auth.authentication import MASTERS, User
-from pinnace.apiserver.election.history import end_term, lease_after_change
+from pinnace.apiserver.election.term_history import end_term, lease_after_change
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.services.leases import RENEWAL_CACHE_SECONDS, RenewalTimes
-from pinnace.apiserver.services.nodes import Signature, encode_lease
+from pinnace.apiserver.services.nodes import LeaseSignature, encode_lease
 from pinnace.apiserver.storage.interface import Committed, KeyValue, StorageUnavailable, Write
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
@@ -28,7 +28,7 @@ class Keys:
     def __init__(self) -> None:
         self.found: dict[str, KeyValue] = {}
 
-    def raw(self, key: str) -> KeyValue | None:
+    def raw_key(self, key: str) -> KeyValue | None:
         return self.found.get(key)
 
 
@@ -65,7 +65,7 @@ class World:
         """The session of a fleet that has claimed these nodes, with its stream."""
         session = await self.storage.grant_lease(TTL)
         for node in nodes:
-            value = encode_lease(node, Signature("fleet", 1, stream), TTL, self.clock.time(), "uid", None)
+            value = encode_lease(node, LeaseSignature("fleet", 1, stream), TTL, self.clock.time(), "uid", None)
             await self.storage.transact([Write(LEASES.key(NODE_LEASE_NAMESPACE, node), value, 0, lease=session)])
         return session
 

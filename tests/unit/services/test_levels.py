@@ -18,7 +18,7 @@ from pinnace.api.verbs_pb2 import DeleteCollectionRequest, ListRequest, PatchReq
 from pinnace.apiserver.auth.audit import NoAudit
 from pinnace.apiserver.auth.authentication import MASTERS, NODES_GROUP, UNSECURED, User
 from pinnace.apiserver.auth.permissions import permission_of
-from pinnace.apiserver.flow.levels import MAX_PATCH_COST, HasStoredCounts, cost_of, level_of
+from pinnace.apiserver.flow.levels import MAX_PATCH_COST, HasStoredCounts, cost_function, level_classifier
 from pinnace.apiserver.services.resource import ResourceService, TablesService
 
 SERVICES = {
@@ -60,16 +60,16 @@ def test_levels(user: User, service: str, method: str, level: str | None) -> Non
     descriptor = SERVICES[service].methods_by_name[method]
     request = message_factory.GetMessageClass(descriptor.input_type)()
     (action, *_) = permission_of(descriptor).actions(request)
-    assert level_of(action, pulse=descriptor.client_streaming)(user) == level
+    assert level_classifier(action, pulse=descriptor.client_streaming)(user) == level
 
 
 def test_batch_is_as_wide_as_its_work() -> None:
-    width = cost_of(SERVICES["Pods"].methods_by_name["CreateBatch"])
+    width = cost_function(SERVICES["Pods"].methods_by_name["CreateBatch"])
     assert [width(batch_of(items)) for items in (0, 1, 20, 1000)] == [1, 1, 2, 51]
 
 
 def test_list_is_as_wide_as_its_page() -> None:
-    width = cost_of(SERVICES["Pods"].methods_by_name["List"])
+    width = cost_function(SERVICES["Pods"].methods_by_name["List"])
     assert [width(page_of(limit)) for limit in (1, 100, 101, 500, 100_000, 0)] == [1, 1, 2, 5, 10, 10]
     assert [width(page_of(limit, **{"continue": "token"})) for limit in (1, 500, 0)] == [3, 15, 30]
     assert [width(page_of(limit, resourceVersion="7", resourceVersionMatch="Exact")) for limit in (1, 500, 0)] == [3, 15, 30]
@@ -77,7 +77,7 @@ def test_list_is_as_wide_as_its_page() -> None:
 
 
 def test_table_is_wider_than_the_list_that_it_shows() -> None:
-    width = cost_of(SERVICES["Tables"].methods_by_name["List"])
+    width = cost_function(SERVICES["Tables"].methods_by_name["List"])
     tables = [ListTableRequest(options=page_of(limit, **more).options) for limit, more in ((1, {}), (500, {"continue": "t"}))]
     assert [width(table) for table in tables] == [5, 35]
 
@@ -86,25 +86,27 @@ def test_list_is_no_wider_than_what_there_is() -> None:
     """Else the few namespaces of a cluster are as dear as a thousand pods."""
     assert issubclass(ResourceService, HasStoredCounts) and issubclass(TablesService, HasStoredCounts)
     there = {"": 1234, "few": 7, "many": 250, "none": 0}
-    lists, tables = (cost_of(SERVICES[name].methods_by_name["List"], Counts(there)) for name in ("Pods", "Tables"))
+    lists, tables = (cost_function(SERVICES[name].methods_by_name["List"], Counts(there)) for name in ("Pods", "Tables"))
     assert [lists(ListRequest(namespace=namespace)) for namespace in there] == [10, 1, 3, 1]
     assert lists(ListRequest(namespace="many", options=ListOptions(limit=100))) == 1
     past = ListOptions(resourceVersion="7", resourceVersionMatch="Exact")
     assert lists(ListRequest(namespace="none", options=past)) == 30, "nobody knows how many there were"
     assert [tables(ListTableRequest(namespace=namespace)) for namespace in there] == [50, 5, 15, 5]
-    deletes = cost_of(SERVICES["Pods"].methods_by_name["DeleteCollection"], Counts(there))
+    deletes = cost_function(SERVICES["Pods"].methods_by_name["DeleteCollection"], Counts(there))
     assert [deletes(DeleteCollectionRequest(namespace=namespace)) for namespace in there] == [51, 1, 13, 1]
 
 
 def test_limit_makes_no_list_slim_that_selects() -> None:
     """It is asked of every object whether it is meant."""
     there = {"": 1234, "many": 250}
-    lists, deletes = (cost_of(SERVICES["Pods"].methods_by_name[name], Counts(there)) for name in ("List", "DeleteCollection"))
+    lists, deletes = (
+        cost_function(SERVICES["Pods"].methods_by_name[name], Counts(there)) for name in ("List", "DeleteCollection")
+    )
     for selector in ({"labelSelector": "app=none"}, {"fieldSelector": "spec.nodeName=none"}):
         options = ListOptions(limit=1, **selector)
         assert [lists(ListRequest(namespace=namespace, options=options)) for namespace in there] == [10, 3]
         assert [deletes(DeleteCollectionRequest(namespace=namespace, options=options)) for namespace in there] == [10, 3]
-        tables = cost_of(SERVICES["Tables"].methods_by_name["List"], Counts(there))
+        tables = cost_function(SERVICES["Tables"].methods_by_name["List"], Counts(there))
         assert tables(ListTableRequest(options=options)) == 10 + 4, "what it prints is one"
 
 
@@ -120,7 +122,7 @@ def test_list_of_one_name_is_as_slim_as_a_get() -> None:
 
 
 def test_collection_is_deleted_at_the_width_of_a_batch() -> None:
-    width = cost_of(SERVICES["Pods"].methods_by_name["DeleteCollection"])
+    width = cost_function(SERVICES["Pods"].methods_by_name["DeleteCollection"])
     requests = [DeleteCollectionRequest(options=ListOptions(limit=limit)) for limit in (0, 20, 10**9, -1, -(2**60))]
     assert [width(request) for request in requests] == [51, 2, 51, 51, 51]
 
@@ -128,14 +130,14 @@ def test_collection_is_deleted_at_the_width_of_a_batch() -> None:
 def test_patch_is_as_wide_as_the_object_that_it_changes() -> None:
     """However little it says."""
     sizes = {"none": 0, "usual": 3_000, "large": 276_000, "largest": 2**21}
-    width = cost_of(SERVICES["Pods"].methods_by_name["Patch"], Sizes(sizes))
+    width = cost_function(SERVICES["Pods"].methods_by_name["Patch"], Sizes(sizes))
     assert [width(PatchRequest(name=name, patch=b"{}")) for name in sizes] == [1, 1, MAX_PATCH_COST, MAX_PATCH_COST]
     assert width(PatchRequest(name="none", patch=b" " * 40_960)) == 11
 
 
 def test_call_for_one_object_costs_one_seat() -> None:
     for method in ("Create", "Get", "Update", "Delete", "Watch"):
-        assert cost_of(SERVICES["Pods"].methods_by_name[method])(None) == 1
+        assert cost_function(SERVICES["Pods"].methods_by_name[method])(None) == 1
 
 
 class Sizes:

@@ -20,7 +20,7 @@ from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 async def test_patch_takes_the_seats_of_the_object_that_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says may be 55 bytes."""
     widths = []
-    enter = PriorityAndFairness.enter
+    enter = PriorityAndFairness.request_seat
 
     def entered(self: PriorityAndFairness, level: str | None, user: str, width: int = 1, *rest: Any, **more: Any) -> Any:
         widths.append(width)
@@ -32,7 +32,7 @@ async def test_patch_takes_the_seats_of_the_object_that_it_changes(monkeypatch: 
         request.object.CopyFrom(make_pod("large", namespace=OWN).req(cpu="1").new())
         request.object.metadata.annotations["filling"] = "x" * 5 * PATCH_BYTES_PER_SEAT
         await create.call(request, Caller(PEOPLE["editor"]))
-        monkeypatch.setattr(PriorityAndFairness, "enter", entered)
+        monkeypatch.setattr(PriorityAndFairness, "request_seat", entered)
         for name in ("thing", "large"):
             body = b'{"metadata": {"labels": {"a": "b"}}}'
             asked = PatchRequest(namespace=OWN, name=name, type=PatchRequest.MERGE, patch=body)

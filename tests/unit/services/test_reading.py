@@ -12,7 +12,7 @@ from pinnace.api.verbs_pb2 import DeleteBatchRequest, DeleteRequest
 from pinnace.api.wire import Envelope
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import PriorityAndFairness
-from pinnace.apiserver.flow.levels import MAX_BYTES_COST, SMALL, cost_of_batch, cost_of_bytes, items_in
+from pinnace.apiserver.flow.levels import MAX_BYTES_COST, SMALL, cost_of_batch, cost_of_bytes, count_encoded_items
 from pinnace.apiserver.services.methods import MAX_BATCH
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
@@ -52,13 +52,13 @@ def test_they_have_as_many_seats_as_they_have_bytes(size: int, width: int) -> No
 def test_items_of_a_batch_are_counted_without_reading_them(items: int) -> None:
     request = CreatePodBatchRequest(items=[make_pod("p" * (index + 1)).build() for index in range(items)])
     request.options.dryRun.append("All")
-    assert items_in(request.SerializeToString(), 1, MAX_BATCH) == items
-    assert items_in(request.SerializeToString(), 1, 7) == min(items, 7)
+    assert count_encoded_items(request.SerializeToString(), 1, MAX_BATCH) == items
+    assert count_encoded_items(request.SerializeToString(), 1, 7) == min(items, 7)
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x7f", b"\x0a", b"\x08\x01\x0a\x00", b""])
 def test_single_request_has_no_items(data: bytes) -> None:
-    assert items_in(data, 1, MAX_BATCH) <= 1
+    assert count_encoded_items(data, 1, MAX_BATCH) <= 1
 
 
 class Counting(bytes):
@@ -73,21 +73,21 @@ class Counting(bytes):
 def test_items_of_a_hostile_batch_are_counted_in_bounded_time(data: bytes) -> None:
     """Nobody has had a seat for it yet."""
     Counting.looks = 0
-    items_in(Counting(data * (1 << 20)), 1, MAX_BATCH)
+    count_encoded_items(Counting(data * (1 << 20)), 1, MAX_BATCH)
     assert Counting.looks <= 4 * MAX_BATCH
 
 
 async def test_large_batch_has_as_many_seats_as_it_has_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few bytes they are."""
     widths: list[int] = []
-    enter = PriorityAndFairness.enter
+    enter = PriorityAndFairness.request_seat
 
     def seen(self: PriorityAndFairness, level: str, user: str, width: int, *rest: Any, **named: Any) -> Any:
         widths.append(width)
         return enter(self, level, user, width, *rest, **named)
 
     async with serving() as assembly:
-        monkeypatch.setattr(PriorityAndFairness, "enter", seen)
+        monkeypatch.setattr(PriorityAndFairness, "request_seat", seen)
         batch = assembly.methods["/pinnace.v1.Pods/DeleteBatch"]
         request = DeleteBatchRequest(items=[DeleteRequest(namespace=OWN, name=f"p{index}") for index in range(MAX_BATCH)])
         with suppress(Rejected):
@@ -97,7 +97,10 @@ async def test_large_batch_has_as_many_seats_as_it_has_items(monkeypatch: pytest
 
 async def test_largest_of_one_user_are_at_work_one_after_the_other() -> None:
     flow = PriorityAndFairness()
-    with flow.enter("workload", "eve", MAX_BYTES_COST) as first, flow.enter("workload", "eve", MAX_BYTES_COST) as second:
+    with (
+        flow.request_seat("workload", "eve", MAX_BYTES_COST) as first,
+        flow.request_seat("workload", "eve", MAX_BYTES_COST) as second,
+    ):
         assert not first.waits
         assert second.waits
 

@@ -69,7 +69,7 @@ async def test_reload_does_not_delete_objects(server: tuple[Assembly, Held], pat
     async with asyncio.timeout(PATIENCE):
         await storage.asked.wait()
     page = await storage.page("/registry/", limit=10_000)
-    assembly.cacher.install(page.revision, page.items)
+    assembly.cacher.install_state(page.revision, page.items)
     storage.let.set()
     with pytest.raises(Rejected, match="not loaded") as caught:
         await asyncio.wait_for(reading, PATIENCE)
@@ -85,7 +85,7 @@ async def test_other_tasks_run_while_many_events_are_loaded(server: tuple[Assemb
     assembly, storage = server
     page = await storage.page("/registry/", limit=10_000)
     (event,) = (item for item in page.items if item.key.startswith(EVENTS.prefix))
-    assembly.cacher.install(page.revision, page.items)
+    assembly.cacher.install_state(page.revision, page.items)
     loading = asyncio.ensure_future(
         assembly.cacher.install_late_prefix(
             EVENTS.prefix, page.revision, [event._replace(key=f"{event.key}{n}") for n in range(20_000)]

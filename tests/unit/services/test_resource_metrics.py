@@ -19,7 +19,7 @@ from pinnace.apiserver.assembly import Assembly, ServerSettings
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services import methods, resource, resource_metrics
 from pinnace.apiserver.services.kubelets import KubeletEndpoint, NoKubelets
-from pinnace.apiserver.services.resource_metrics import StatsCollector, StatsResult
+from pinnace.apiserver.services.resource_metrics import StatsCollector, StatsQueries
 from tests.builders import make_node, make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PATIENCE, PEOPLE, Caller
@@ -150,19 +150,19 @@ async def test_kubelet_has_no_say_about_what_is_anothers(assembly: Assembly, kub
 async def test_however_many_are_silent_the_answer_comes_in_time(kubelets: Kubelets, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_metrics, "AT_ONCE", 2)
     kubelets.silent.update(range(1, 20))
-    survey = StatsResult()
+    survey = StatsQueries()
     for port in kubelets.silent:
-        assert survey.about(_node(f"a{port}", port)) is not None
+        assert survey.query_for_node(_node(f"a{port}", port)) is not None
     async with asyncio.timeout(5):
-        answers, warnings = await StatsCollector(kubelets).ask(survey, 1.0)
+        answers, warnings = await StatsCollector(kubelets).query_kubelets(survey, 1.0)
     assert answers == [] and len(warnings) == 19
 
 
 async def test_kubelet_that_is_known_to_be_silent_is_not_asked(kubelets: Kubelets) -> None:
     silent = [make_node(name).condition("Ready", "Unknown").build() for name in ("b", "a")]
-    survey = StatsResult()
-    assert [survey.about(item) for item in (*silent, _node("c", 1))][:2] == [None, None]
-    answers, warnings = await StatsCollector(kubelets).ask(survey, 1.0)
+    survey = StatsQueries()
+    assert [survey.query_for_node(item) for item in (*silent, _node("c", 1))][:2] == [None, None]
+    answers, warnings = await StatsCollector(kubelets).query_kubelets(survey, 1.0)
     assert len(answers) == 1 and list(warnings) == ['no metrics of node "a" and 1 more: the node is unreachable']
 
 

@@ -88,10 +88,10 @@ async def test_failed_stream_is_not_counted_as_open(kind: str) -> None:
 
 async def test_seats_stay_with_their_flow() -> None:
     flow = PriorityAndFairness()
-    with flow.enter(WORKLOAD, "eve") as seat:
+    with flow.request_seat(WORKLOAD, "eve") as seat:
         pass
-    with seat.connection(bounded=True), seat.connection(bounded=True):
+    with seat.count_connection(bounded=True), seat.count_connection(bounded=True):
         for user in range(2 * MAX_IDLE_FLOWS):
-            flow.enter(WORKLOAD, f"user-{user}").release()
-        with pytest.raises(Rejected, match=TOO_MANY), flow.enter(WORKLOAD, "eve").connection(bounded=True):
+            flow.request_seat(WORKLOAD, f"user-{user}").release()
+        with pytest.raises(Rejected, match=TOO_MANY), flow.request_seat(WORKLOAD, "eve").count_connection(bounded=True):
             pass

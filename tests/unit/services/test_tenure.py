@@ -91,7 +91,7 @@ async def waiting() -> AsyncGenerator[bytes, None]:
 
 async def read(held: StreamAuthorization) -> list[bytes]:
     async with aclosing(waiting()) as responses:
-        return [response async for response in held.wrap(responses)]
+        return [response async for response in held.wrap_responses(responses)]
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ async def test_stream_ends_without_error_at_its_timeout(scene: Scene) -> None:
 
 async def test_stream_that_ends_while_it_is_read_tells_nothing_more(scene: Scene) -> None:
     with scene.authorizations.authorize_stream(Shown(EVE), EVE, None, ()) as held:
-        responses = held.wrap(waiting())
+        responses = held.wrap_responses(waiting())
         assert await anext(responses) == b"first"
         held.end()
         with pytest.raises(StopAsyncIteration):

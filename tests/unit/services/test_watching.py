@@ -45,7 +45,7 @@ async def servers(count: int) -> AsyncIterator[list[Assembly]]:
 async def bookmarks(assembly: Assembly) -> None:
     while True:
         await asyncio.sleep(0.01)
-        assembly.cacher.cache_of(PODS).bookmark()
+        assembly.cacher.cache_of(PODS).send_bookmarks()
 
 
 async def create(server: Assembly, name: str, namespace: str = "default", **annotations: str) -> int:

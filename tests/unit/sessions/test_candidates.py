@@ -24,7 +24,7 @@ async def nothing() -> AsyncIterator[Any]:
 
 @pytest.fixture
 def queue() -> CandidateQueue:
-    cacher: Any = SimpleNamespace(raw=lambda key: None, revision=1)
+    cacher: Any = SimpleNamespace(raw_key=lambda key: None, revision=1)
     return CandidateQueue("scheduler", cacher, FakeClock())
 
 
@@ -59,7 +59,7 @@ async def test_leader_is_out_of_the_line_but_hears_what_happens(queue: Candidate
 
 
 async def test_candidate_waits_for_a_leader_missing_from_the_cache() -> None:
-    clock, cacher = FakeClock(), SimpleNamespace(raw=lambda key: None, revision=6)
+    clock, cacher = FakeClock(), SimpleNamespace(raw_key=lambda key: None, revision=6)
     queue = CandidateQueue("scheduler", cast(Cacher, cacher), clock)
     leader, other = (Member(nothing(), TIMING, clock) for _ in range(2))
     for member in (leader, other):
@@ -82,7 +82,7 @@ async def test_records_that_cannot_be_read_end_nothing(queue: CandidateQueue, me
     queue.add_candidate(Member(nothing(), TIMING, FakeClock()))
     over = queue.previous_term(7)
     assert over is not None and over.token == 5
-    queue._cacher = cast(Cacher, SimpleNamespace(raw=lambda key: KeyValue(key, b"\xff", 7, 7, 1), revision=7))
+    queue._cacher = cast(Cacher, SimpleNamespace(raw_key=lambda key: KeyValue(key, b"\xff", 7, 7, 1), revision=7))
     assert queue.nomination() is None
     assert queue.may_create_key(members[0], 1), "a nomination of nobody holds up nobody"
 

@@ -10,7 +10,7 @@ from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.services import nodes as module
-from pinnace.apiserver.services.nodes import FleetSession, Signature, encode_lease
+from pinnace.apiserver.services.nodes import FleetSession, LeaseSignature, encode_lease
 from pinnace.apiserver.services.sessions import SessionStream, StreamEvent, Timing
 from pinnace.apiserver.storage.committer import CommitOutcome, Committer
 from pinnace.apiserver.storage.interface import Committed, StorageUnavailable, Write
@@ -64,7 +64,7 @@ async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
 
 async def test_closed_session_takes_no_node_from_its_successor(scene: Scene) -> None:
     newer = await scene.storage.grant_lease(60)
-    value = encode_lease("n", Signature("f", 1, "stream"), 60, 1.0, "uid", None)
+    value = encode_lease("n", LeaseSignature("f", 1, "stream"), 60, 1.0, "uid", None)
     written = await scene.storage.transact([Write(key("n"), value, 0, lease=newer)])
     assert isinstance(written, Committed)
     scene.stream.post_event(StreamEvent.GONE)

@@ -6,16 +6,16 @@ from itertools import permutations
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.resources import term_key, terms_prefix
 from pinnace.api.scalars import to_micro_time
-from pinnace.apiserver.election import history as terms
-from pinnace.apiserver.election.history import (
+from pinnace.apiserver.election import term_history as terms
+from pinnace.apiserver.election.term_history import (
     LEASE_EXPIRED,
     NOT_ACKNOWLEDGED,
     HistoryWriter,
     decode_terms,
     end_term,
     merge_terms,
-    presume_ends,
-    with_presumed_ends,
+    presume_ends_before,
+    terms_with_presumed_ends,
 )
 from pinnace.apiserver.storage.committer import Committer
 from pinnace.apiserver.storage.interface import CommitOutcomeUnknown, Committed, CompareFailed, Write
@@ -47,19 +47,23 @@ def test_first_of_two_ends_that_were_seen_stays() -> None:
 
 
 def test_term_without_an_end_is_over_when_the_next_begins() -> None:
-    assert presume_ends([term(1), term(2, 2.5, "resigned"), term(3)], term(4)) == [
+    assert presume_ends_before([term(1), term(2, 2.5, "resigned"), term(3)], term(4)) == [
         term(1, 2.0, LEASE_EXPIRED, presumed=True),
         term(3, 4.0, LEASE_EXPIRED, presumed=True),
     ]
-    assert presume_ends([term(4)], term(4)) == []
-    assert presume_ends([term(4), term(9)], term(4)) == [term(4, 9.0, LEASE_EXPIRED, presumed=True)]
+    assert presume_ends_before([term(4)], term(4)) == []
+    assert presume_ends_before([term(4), term(9)], term(4)) == [term(4, 9.0, LEASE_EXPIRED, presumed=True)]
 
 
 def test_only_the_leaders_term_is_shown_without_an_end() -> None:
     noted = [term(1), term(2, 2.5, "resigned"), term(3)]
     first = term(1, 2.0, LEASE_EXPIRED, presumed=True)
-    assert with_presumed_ends(noted, 3, to_micro_time(9.0)) == [first, noted[1], noted[2]]
-    assert with_presumed_ends(noted, 0, to_micro_time(9.0)) == [first, noted[1], term(3, 9.0, LEASE_EXPIRED, presumed=True)]
+    assert terms_with_presumed_ends(noted, 3, to_micro_time(9.0)) == [first, noted[1], noted[2]]
+    assert terms_with_presumed_ends(noted, 0, to_micro_time(9.0)) == [
+        first,
+        noted[1],
+        term(3, 9.0, LEASE_EXPIRED, presumed=True),
+    ]
 
 
 def test_term_is_not_over_before_it_began() -> None:

@@ -118,7 +118,9 @@ class TestGroups:
     async def test_markers_of_idle_lanes_are_moved_before_they_are_swept_away(self) -> None:
         storage, clock = FaultyStorage(), FakeClock()
         async with committing(storage, clock=clock) as committer:
-            keeping = [asyncio.create_task(part) for part in (committer.keep_pipelines(), MarkerSweeper(storage, clock).run())]
+            keeping = [
+                asyncio.create_task(part) for part in (committer.keep_pipelines_open(), MarkerSweeper(storage, clock).run())
+            ]
             await clock.advance(5 * SWEEP_INTERVAL)
             before = len(storage.groups)
             await committer.commit_many(creates("a"))

@@ -103,7 +103,7 @@ def found_within(seeds: int) -> list[str]:
 
 @pytest.mark.parametrize("wrong", [send_again, look_only, say_no, say_yes])
 def test_committer_that_guesses_is_caught(wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TransactionPipeline, "_resolve", wrong)
+    monkeypatch.setattr(TransactionPipeline, "_resolve_outcome", wrong)
     assert found_within(100)
 
 

@@ -51,7 +51,7 @@ async def test_watch_without_responses_names_the_proxy(monkeypatch: pytest.Monke
     monkeypatch.setattr(storage, "SILENCE_LIMIT", 0.04)
     call = SilentCall()
     reader = WatchReader(call)
-    probing = asyncio.create_task(reader.probe())
+    probing = asyncio.create_task(reader.probe_silent_watch())
     with pytest.raises(StorageUnavailable, match=r"not even progress \(etcd's gRPC proxy sends none"):
         await reader.read()
     await probing

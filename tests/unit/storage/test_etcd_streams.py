@@ -3,7 +3,7 @@ import asyncio
 import grpc
 import pytest
 
-from pinnace.apiserver.storage.etcd.storage import send
+from pinnace.apiserver.storage.etcd.storage import send_request
 
 
 class Call:
@@ -26,13 +26,13 @@ class Call:
 async def test_send_returns_when_the_message_is_taken() -> None:
     call = Call()
     call.taken.set()
-    await send(call, "hello")
+    await send_request(call, "hello")
     assert call.written == ["hello"]
 
 
 async def test_call_that_ends_before_it_takes_anything_is_not_waited_for() -> None:
     call = Call()
-    sending = asyncio.create_task(send(call, "hello"))
+    sending = asyncio.create_task(send_request(call, "hello"))
     await asyncio.sleep(0)
     assert not sending.done()
     call.over.set()
@@ -43,7 +43,7 @@ async def test_call_that_ends_before_it_takes_anything_is_not_waited_for() -> No
 
 async def test_cancelled_call_leaves_no_task() -> None:
     call = Call()
-    sending = asyncio.create_task(send(call, "hello"))
+    sending = asyncio.create_task(send_request(call, "hello"))
     await asyncio.sleep(0)
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -69,9 +69,9 @@ class TestOneKey:
         queue = queue_of(self.first, self.second, self.third, self.other)
         assert queue.next_group() == [self.first, self.other]
         assert queue.next_group() == []
-        queue.release(self.first)
+        queue.release_key(self.first)
         assert queue.next_group() == [self.second]
-        queue.release(self.second)
+        queue.release_key(self.second)
         assert queue.next_group() == [self.third]
 
     @pytest.mark.parametrize("alone", [False, True])
@@ -88,7 +88,7 @@ class TestOneKey:
     def test_key_that_was_released_is_free(self) -> None:
         queue = queue_of(self.first)
         queue.next_group()
-        queue.release(self.first)
+        queue.release_key(self.first)
         queue.add(self.second)
         assert queue.next_group() == [self.second]
 

@@ -18,10 +18,10 @@ from pinnace.study.trace import (
     Trace,
     TraceError,
     generate,
-    inflate,
+    inflate_demand,
     read_csv,
     read_openb,
-    split,
+    split_past_tasks,
     write_csv,
 )
 
@@ -98,16 +98,16 @@ def test_whole_devices_models_and_release() -> None:
 def test_inflation_reaches_the_demand_and_depends_on_the_seed_only() -> None:
     trace = generate("g", Generated(nodes=8, hours=4, gpus=0.5))
     for percent in (20, 130):
-        inflated = inflate(trace, percent, 7)
+        inflated = inflate_demand(trace, percent, 7)
         demand = sum(map(trace.demand_of, inflated.tasks))
         assert trace.capacity * (percent / 100) - 8000 <= demand <= trace.capacity * percent / 100
-        assert inflated == inflate(trace, percent, 7) != inflate(trace, percent, 8)
+        assert inflated == inflate_demand(trace, percent, 7) != inflate_demand(trace, percent, 8)
         assert all(math.isinf(task.duration) for task in inflated.tasks)
 
 
 def test_split_holds_out_later_tasks() -> None:
     trace = generate("g", Generated(nodes=6, hours=4))
-    later = split(trace, 0.5)
+    later = split_past_tasks(trace, 0.5)
     assert len(later.past) == len(trace.tasks) // 2 and later.tasks[0].arrival == 0.0
     assert [task.name for task in (*later.past, *later.tasks)] == [task.name for task in trace.tasks]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.api.records import Bounded, CacheDump, Dump, QueueDump, to_json
+from pinnace.api.records import BoundedList, CacheDump, Dump, QueueDump, to_json
 from pinnace.cli.local import schedulers
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.verbs.sched import queue_lines
@@ -21,7 +21,7 @@ from tests.says import says
 
 @asynccontextmanager
 async def scheduler(name: str, *, leading: bool) -> AsyncIterator[str]:
-    shown = to_json(QueueDump(name, leading, {}, {}, Bounded(0, [])))
+    shown = to_json(QueueDump(name, leading, {}, {}, BoundedList(0, [])))
     server = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop(), {QueueDump.path: lambda: shown})
     server.start()
     try:
@@ -96,7 +96,7 @@ async def test_answer_of_another_program_is_a_failure(answer: bytes, tmp_path: P
 
 async def test_answer_of_another_shape(tmp_path: Path) -> None:
     """It is said what is wrong with it: it may be a scheduler of another version."""
-    shown = to_json(QueueDump("s", True, {}, {}, Bounded(0, [])))
+    shown = to_json(QueueDump("s", True, {}, {}, BoundedList(0, [])))
     async with says(http(json.dumps(shown | {"counts": []}).encode())) as other:
         with pytest.raises(Failure) as failed:
             await ask(other, tmp_path)
@@ -106,7 +106,7 @@ async def test_answer_of_another_shape(tmp_path: Path) -> None:
 async def test_later_version(tmp_path: Path) -> None:
     """It shows more, and has a place of which nothing is known here."""
     pod = {"pod": "default/a", "priority": 0, "attempts": 0, "seconds": 0.0, "refusedBy": [], "mood": "good"}
-    shown = to_json(QueueDump("s", True, {"active": 1, "limbo": 2}, {}, Bounded(0, [])))
+    shown = to_json(QueueDump("s", True, {"active": 1, "limbo": 2}, {}, BoundedList(0, [])))
     shown |= {"places": {"active": [pod], "limbo": [pod]}, "weather": "fair"}
     async with says(http(json.dumps(shown).encode())) as later:
         result = await ask(later, tmp_path)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, read_clocks
 from pinnace.kubelet.runtime.process import files
 from pinnace.kubelet.runtime.process.root import RuntimeRoot
@@ -16,7 +16,7 @@ from tests.builders import make_pod
 
 TIMEOUT = 10.0
 UID = "uid-default-a"
-ADDRESSES = Addresses("127.0.1.1", "127.0.1.2")
+ADDRESSES = PodAddresses("127.0.1.1", "127.0.1.2")
 FOR_EVER = "exec sleep 1000"
 
 

@@ -9,12 +9,12 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PortForwardRequest, PortForwardStart
 from pinnace.kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChooser, StreamsByImage
-from pinnace.kubelet.runtime.fake import NO_STAGES, FakeRuntime
 from pinnace.kubelet.runtime.interface import ContainerState, StreamError, read_clocks
 from pinnace.kubelet.runtime.process.images import ImageProgram, ImageTable
 from pinnace.kubelet.runtime.process.meter import ProcessMeter
 from pinnace.kubelet.runtime.process.streams import ProcessStreams
 from pinnace.kubelet.runtime.simulated import SimulatedStreams
+from pinnace.kubelet.runtime.simulated_runtime import NO_STAGES, SimulatedRuntime
 from pinnace.kubelet.runtime.stages import Behaviour
 from pinnace.kubelet.stats import DeclaredUsageMeter, RunningPod
 from pinnace.runtime.clock import SYSTEM_CLOCK
@@ -32,7 +32,7 @@ class Both(Scene):
     def _open_runtime(self) -> None:
         super()._open_runtime()
         self.chooser = RuntimeChooser(self.root, self.images)
-        self.both = RuntimeByImage(self.runtime, FakeRuntime(Behaviour()), self.chooser)
+        self.both = RuntimeByImage(self.runtime, SimulatedRuntime(Behaviour()), self.chooser)
         self.streams = StreamsByImage(ProcessStreams(self.root), SimulatedStreams(lambda uid: None, NO_STAGES), self.chooser)
 
 

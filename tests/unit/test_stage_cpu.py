@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from pinnace.apiserver.stages import ADMIT, COMMIT, DECODE, ENCODE, HANDLE, SECTIONS, CpuStages
+from pinnace.apiserver.stage_cpu import ADMIT, COMMIT, DECODE, ENCODE, HANDLE, SECTIONS, StageCpuMeter
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_pod
@@ -29,15 +29,15 @@ def processor() -> Processor:
 
 
 @pytest.fixture
-def stages(processor: Processor) -> CpuStages:
-    return CpuStages(lambda: processor.time)
+def stages(processor: Processor) -> StageCpuMeter:
+    return StageCpuMeter(lambda: processor.time)
 
 
-def spent(stages: CpuStages) -> dict[str, int]:
+def spent(stages: StageCpuMeter) -> dict[str, int]:
     return {stage: time for stage, time in stages.spent.items() if time}
 
 
-def test_nested_stages_are_not_counted_twice(processor: Processor, stages: CpuStages) -> None:
+def test_nested_stages_are_not_counted_twice(processor: Processor, stages: StageCpuMeter) -> None:
     def commit() -> None:
         processor.work(2)
         encode(30)
@@ -50,7 +50,7 @@ def test_nested_stages_are_not_counted_twice(processor: Processor, stages: CpuSt
     assert spent(stages) == {"commit": 5, "encode": 31}
 
 
-async def test_waiting_call_is_not_charged_for_others(processor: Processor, stages: CpuStages) -> None:
+async def test_waiting_call_is_not_charged_for_others(processor: Processor, stages: StageCpuMeter) -> None:
     async def handle() -> str:
         processor.work(1)
         await there.wait()
@@ -67,7 +67,7 @@ async def test_waiting_call_is_not_charged_for_others(processor: Processor, stag
     assert spent(stages) == {"handle": 9, "fan-out": 50}
 
 
-async def test_stage_propagates_errors_and_cancellation(processor: Processor, stages: CpuStages) -> None:
+async def test_stage_propagates_errors_and_cancellation(processor: Processor, stages: StageCpuMeter) -> None:
     async def fail() -> None:
         processor.work(1)
         raise ValueError
@@ -99,7 +99,7 @@ def test_wrapped_functions_exist_and_are_no_generators(owner: object, name: str,
 
 async def test_wrapped_functions_are_called_by_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU time of a wrapped function that is no longer called would be charged to another stage."""
-    counted = CpuStages()
+    counted = StageCpuMeter()
     for owner, name, stage in SECTIONS:
         monkeypatch.setattr(owner, name, counted.wrap(stage, getattr(owner, name)))
     async with serving(MemoryStorage()) as address:

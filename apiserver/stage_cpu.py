@@ -41,18 +41,18 @@ SECTIONS: tuple[tuple[object, str, str], ...] = (
     (ObjectCreator, "_admit_object", ADMIT),  # creates: admission, defaults, validation
     (Store, "_apply_step", ADMIT),  # updates
     (mutation._MutationAttempt, "_prepare_put", ENCODE),
-    (methods, "_encode", ENCODE),
+    (methods, "_encode_response", ENCODE),
     (Committer, "commit_many", COMMIT),
     (Committer, "run", COMMIT),  # forms the groups
     (Committer, "_commit_group", COMMIT),
-    (Reflector, "_follow", FAN_OUT),  # decodes etcd events, applies them to the cache, and sends them to watchers
+    (Reflector, "_follow_watch", FAN_OUT),  # decodes etcd events, applies them to the cache, and sends them to watchers
     (CacheWatcher, "__anext__", FAN_OUT),
     (Method, "call", HANDLE),  # the remaining work of a call: flow control, the verb, the audit log
 )
 """Tuples of class or module, function name, and stage."""
 
 
-class CpuStages(Collector):
+class StageCpuMeter(Collector):
     """A Prometheus collector of the CPU time by stage. `spent` is in nanoseconds since the start. `now` returns the CPU time of
     the event loop's thread."""
 
@@ -72,20 +72,20 @@ class CpuStages(Collector):
         if inspect.iscoroutinefunction(function):
 
             @wraps(function)
-            async def stepping(*args: Any, **kwargs: Any) -> Any:
+            async def attributed_coroutine(*args: Any, **kwargs: Any) -> Any:
                 return await self._drive_coroutine(stage, function(*args, **kwargs))
 
-            return stepping
+            return attributed_coroutine
 
         @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def attributed_call(*args: Any, **kwargs: Any) -> Any:
             outer = self._switch_stage(stage)
             try:
                 return function(*args, **kwargs)
             finally:
                 self._switch_stage(outer)
 
-        return call
+        return attributed_call
 
     def collect(self) -> Iterable[Metric]:
         family = CounterMetricFamily(NAME, "CPU time of the process by stage, in seconds.", labels=["stage"])
@@ -124,6 +124,6 @@ class CpuStages(Collector):
 
 def install_profiler(registry: CollectorRegistry = REGISTRY) -> None:
     """Install the profiler and register its metric. Call it once per process, before creating a server."""
-    stages = CpuStages()
+    stages = StageCpuMeter()
     stages.install()
     registry.register(stages)

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod, SleepAction
 from pinnace.api.scalars import to_seconds
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.runtime.interface import (
     CallKind,
     CallView,
@@ -46,7 +46,7 @@ MOUNT = f"{PREFIX}mount-seconds"
 """Annotation: seconds to mount the claims of the pod."""
 
 
-class _Attempt(NamedTuple):
+class _SimulatedAttempt(NamedTuple):
     """The planned course of a container, unless it is stopped."""
 
     name: str
@@ -87,10 +87,10 @@ class _PodSandbox:
 
     def __init__(self, script: PodBehaviour) -> None:
         self.script = script
-        self.attempts: dict[str, _Attempt] = {}
+        self.attempts: dict[str, _SimulatedAttempt] = {}
 
 
-class FakeRuntime:
+class SimulatedRuntime:
     """Implements pinnace.kubelet.runtime.interface.Runtime."""
 
     def __init__(self, default: Behaviour, stages: Stages = NO_STAGES) -> None:
@@ -103,7 +103,7 @@ class FakeRuntime:
     def set_listener(self, notify: Callable[[str], None]) -> None:
         """No effect: all changes are known in advance."""
 
-    def prepare_pod(self, pod: Pod, addresses: Addresses) -> None:
+    def prepare_pod(self, pod: Pod, addresses: PodAddresses) -> None:
         self._pods[pod.metadata.uid] = _PodSandbox(self._parse_behaviour(pod))
 
     def _parse_behaviour(self, pod: Pod) -> PodBehaviour:
@@ -203,12 +203,14 @@ def _call_outcome(call: ContainerCall, declared: Behaviour, age: float) -> tuple
     return takes, f"exit code {code}" if code else ""
 
 
-def _plan_attempt(name: str, number: int, starts: Moment, declared: Behaviour, last_exit: ContainerExit | None) -> _Attempt:
+def _plan_attempt(
+    name: str, number: int, starts: Moment, declared: Behaviour, last_exit: ContainerExit | None
+) -> _SimulatedAttempt:
     ends = None if declared.run_seconds is None else starts.after(declared.run_seconds)
-    return _Attempt(name, number, starts, ends, declared.exit_code, None, last_exit)
+    return _SimulatedAttempt(name, number, starts, ends, declared.exit_code, None, last_exit)
 
 
-def _resume_attempt(status: ContainerStatus, declared: Behaviour, now: Moment) -> _Attempt | None:
+def _resume_attempt(status: ContainerStatus, declared: Behaviour, now: Moment) -> _SimulatedAttempt | None:
     """The attempt in a reported status. None: the container never ran."""
     last_exit = reported_exit(status.lastState, now)
     if status.state.HasField("running"):
@@ -220,7 +222,7 @@ def _resume_attempt(status: ContainerStatus, declared: Behaviour, now: Moment) -
     if ended is None:
         return None
     number, code = status.restartCount, ended.code
-    return _Attempt(status.name, number, ended.started, ended.finished, code, None, before, reason=ended.reason)
+    return _SimulatedAttempt(status.name, number, ended.started, ended.finished, code, None, before, reason=ended.reason)
 
 
 class PodVolumeManager(Protocol):
@@ -272,7 +274,7 @@ class _VolumeAttachment:
     pods: set[str] = field(default_factory=set)
 
 
-class FakeVolumes:
+class SimulatedVolumes:
     def __init__(self, delays: VolumeDelays = AT_ONCE) -> None:
         self._delays = delays
         self._attached: dict[tuple[str, str], _VolumeAttachment] = {}
@@ -288,16 +290,16 @@ class FakeVolumes:
         """No effect: nothing is read from the pod later."""
 
     def publish_volumes(self, pod: Pod, now: Moment) -> float:
-        return self._publish(pod, self._declared_delays(pod), now)
+        return self._publish_claims(pod, self._declared_delays(pod), now)
 
     def adopt_volumes(self, pod: Pod, now: Moment, *, started: bool) -> float:
         try:
             delays = AT_ONCE if started else self._declared_delays(pod)
         except UnsupportedPod:  # the annotations were changed after the pod was accepted
             delays = AT_ONCE
-        return self._publish(pod, delays, now)
+        return self._publish_claims(pod, delays, now)
 
-    def _publish(self, pod: Pod, delays: VolumeDelays, now: Moment) -> float:
+    def _publish_claims(self, pod: Pod, delays: VolumeDelays, now: Moment) -> float:
         done = now.monotonic
         for claim in _claim_keys(pod):
             key = pod.spec.nodeName, claim

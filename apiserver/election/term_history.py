@@ -138,7 +138,7 @@ def end_term(
     return over
 
 
-def presume_ends(terms: list[Term], seen: Term) -> list[Term]:
+def presume_ends_before(terms: list[Term], seen: Term) -> list[Term]:
     """Return the terms before `seen` without an end, with a presumed end: the start of the next term."""
     terms = sorted([*(term for term in terms if term.token != seen.token), seen], key=lambda term: term.token)
     result = []
@@ -148,7 +148,7 @@ def presume_ends(terms: list[Term], seen: Term) -> list[Term]:
     return result
 
 
-def with_presumed_ends(terms: Sequence[Term], token: int, now: MicroTime) -> list[Term]:
+def terms_with_presumed_ends(terms: Sequence[Term], token: int, now: MicroTime) -> list[Term]:
     """Return the terms, the oldest first, with a presumed end of each ended term without a recorded end. `token` is the token
     of the current term; 0 if there is none."""
     result = []
@@ -313,7 +313,7 @@ class HistoryWriter:
         """Write the record of a term. Idempotent. Raises StorageError."""
         key = term_key(term.election, term.token)
         result = await self._storage.get(key)
-        while (write := _merge_write(key, result, term)) is not None:
+        while (write := _term_merge_write(key, result, term)) is not None:
             try:
                 await self._committer.commit(write)
                 return
@@ -323,7 +323,7 @@ class HistoryWriter:
     async def _end_previous_terms(self, latest: Term) -> None:
         """Record the end of all terms before the latest one, and delete the oldest terms. Raises StorageError."""
         page = await self._storage.page(terms_prefix(latest.election), limit=MAX_STORED_TERMS * 2)
-        for over in presume_ends(decode_terms(page.items), latest):
+        for over in presume_ends_before(decode_terms(page.items), latest):
             await self._write_term(over)
         for item in page.items[:-MAX_STORED_TERMS]:
             try:
@@ -332,7 +332,7 @@ class HistoryWriter:
                 log.debug("%s has changed and will be deleted later", item.key)
 
 
-def _merge_write(key: str, found: KeyValue | None, term: Term) -> Write | None:
+def _term_merge_write(key: str, found: KeyValue | None, term: Term) -> Write | None:
     """Return the write that merges `term` into the stored record; None if nothing changes."""
     stored = decode_record(Term, found.value) if found else None
     merged = merge_terms(stored, term)
@@ -351,7 +351,7 @@ class BackupTermsEnder:
         self._rng = rng
         self._current_note = b""  # the current note by the cache
         self._lost_note = b""  # the last note of the lost history
-        cacher.subscribe(RESTORES_KEY, self._track_note)
+        cacher.subscribe(RESTORES_KEY, self._update_restore_note)
 
     def record_restore(self) -> None:
         """Record that the storage was restored. Call it before the cache sends changes of the new history."""
@@ -390,5 +390,5 @@ class BackupTermsEnder:
                     await self._committer.commit(Write(record.key, None, expected=record.mod_revision))
             after, more = page.items[-1].key if page.items else "", page.more
 
-    def _track_note(self, change: KeyChange) -> None:
+    def _update_restore_note(self, change: KeyChange) -> None:
         self._current_note = change.value or b""

@@ -24,8 +24,8 @@ from pinnace.kubelet.lifecycle import PodState
 from pinnace.kubelet.lifecycle.plan import get_template
 from pinnace.kubelet.node import VirtualNode, VirtualNodes
 from pinnace.kubelet.pod_record import PodRecord
-from pinnace.kubelet.runtime.fake import PodVolumeManager
 from pinnace.kubelet.runtime.interface import ContainerView, Moment, Runtime, UnsupportedPod
+from pinnace.kubelet.runtime.simulated_runtime import PodVolumeManager
 
 STALE_NODE_TIMEOUT = 20.0
 """Seconds after which a pod is rejected although its node may be outdated. A stalled watch is replaced earlier."""
@@ -83,7 +83,7 @@ def select_pods_to_preempt(pod: Pod, others: Iterable[Pod], lacking: Amounts) ->
     while kinds:
         _, candidates = kinds.popitem()  # the most important pods first
         spared = [item for kind in kinds.values() for item in kind]
-        nearest = _fewest_pods_for(candidates, _still_lacking(lacking, [*chosen, *spared]))
+        nearest = _select_fewest_pods(candidates, _remaining_lacking_amounts(lacking, [*chosen, *spared]))
         if nearest is None:
             return None
         chosen += nearest
@@ -99,14 +99,14 @@ def insufficient_resources_message(lacking: Amounts) -> str:
     )
 
 
-def _fewest_pods_for(pods: Iterable[Pod], lacking: Amounts) -> list[Pod] | None:
+def _select_fewest_pods(pods: Iterable[Pod], lacking: Amounts) -> list[Pod] | None:
     left, chosen, candidates = lacking, list[Pod](), {pod.metadata.uid: pod for pod in pods}
     while left:
         if not candidates:
             return None
         uid = min(candidates, key=lambda uid: (*_distance_to_lacking(_requested_amounts(candidates[uid]), left), uid))
         chosen.append(candidates.pop(uid))
-        left = _still_lacking(left, chosen[-1:])
+        left = _remaining_lacking_amounts(left, chosen[-1:])
     return chosen
 
 
@@ -116,7 +116,7 @@ def _distance_to_lacking(requests: Amounts, lacking: Amounts) -> tuple[float, in
     return sum(share**2 for share in shares), requests.get("memory", 0), requests.get("cpu", 0)
 
 
-def _still_lacking(lacking: Amounts, pods: Sequence[Pod]) -> Amounts:
+def _remaining_lacking_amounts(lacking: Amounts, pods: Sequence[Pod]) -> Amounts:
     freed = [_requested_amounts(pod) for pod in pods]
     left = {resource: amount - sum(numbers.get(resource, 0) for numbers in freed) for resource, amount in lacking.items()}
     return {resource: amount for resource, amount in left.items() if amount > 0}
@@ -164,19 +164,19 @@ class PodAdmission:
         pod = record.pod
         uid, node = pod.metadata.uid, self._nodes.node_of_pod(pod)
         assert node is not None
-        self._stop_making_room(pod)  # unless this call decides again that it waits
+        self._stop_preempting(pod)  # unless this call decides again that it waits
         if bar := pressure_rejection(pod, self._nodes.node_pressures(pod)):
-            return self._refuse(uid, EVICTED, bar, now)
+            return self._reject_pod(uid, EVICTED, bar, now)
         wanted = record.want.grace is None
-        if wanted and self._comes_after_others(pod):
+        if wanted and self._waits_for_higher_priority(pod):
             return now.monotonic + RETRY_INTERVAL
         admitted = node.admit_pod(uid, record.template)
         if isinstance(admitted, FitRefusal):
             again = (
                 self._stale_node_check.next_check_at(pod.spec.nodeName, uid, record.revision, now.monotonic) if wanted else None
             )
-            room = self._make_room(record, node, now) if wanted and again is None and is_critical(pod) else None
-            return again or room or self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
+            room = self._preempt_for_critical_pod(record, node, now) if wanted and again is None and is_critical(pod) else None
+            return again or room or self._reject_pod(uid, admitted.admission_reason, admitted.admission_message, now)
         self._stale_node_check.forget_pod(pod.spec.nodeName, uid)
         try:
             if needs_volumes(pod):
@@ -189,7 +189,7 @@ class PodAdmission:
         record.addresses = admitted
         return lifecycle.accept_pod(record.template.plan, now)
 
-    def _make_room(self, record: PodRecord, node: VirtualNode, now: Moment) -> PodState | float | None:
+    def _preempt_for_critical_pod(self, record: PodRecord, node: VirtualNode, now: Moment) -> PodState | float | None:
         """Preempt other pods for a critical pod, and return the time of the next attempt. None: no pod can help."""
         pod = record.pod
         staying = self._staying(pod.spec.nodeName)
@@ -200,17 +200,17 @@ class PodAdmission:
             return None
         victims = select_pods_to_preempt(pod, [item for item in staying if self._can_end(item.metadata.uid)], lacking)
         if victims is None:
-            return self._refuse(pod.metadata.uid, UNEXPECTED, insufficient_resources_message(lacking), now)
+            return self._reject_pod(pod.metadata.uid, UNEXPECTED, insufficient_resources_message(lacking), now)
         for victim in victims:
             self._preempt(victim.metadata.uid)
         self._making_room.setdefault(pod.spec.nodeName, {})[pod.metadata.uid] = pod.spec.priority
         return now.monotonic + RETRY_INTERVAL
 
-    def _comes_after_others(self, pod: Pod) -> bool:
+    def _waits_for_higher_priority(self, pod: Pod) -> bool:
         """Whether the pod must wait because resources are being freed for a pod of higher priority."""
         return any(priority > pod.spec.priority for priority in self._making_room.get(pod.spec.nodeName, {}).values())
 
-    def _stop_making_room(self, pod: Pod) -> None:
+    def _stop_preempting(self, pod: Pod) -> None:
         if (pods := self._making_room.get(pod.spec.nodeName)) is not None:
             pods.pop(pod.metadata.uid, None)
             if not pods:
@@ -280,10 +280,10 @@ class PodAdmission:
 
     def forget_pod(self, pod: Pod) -> None:
         self._forget_resize(pod)
-        self._stop_making_room(pod)
+        self._stop_preempting(pod)
         self._stale_node_check.forget_pod(pod.spec.nodeName, pod.metadata.uid)
 
-    def _refuse(self, uid: str, reason: str, message: str, now: Moment) -> PodState:
+    def _reject_pod(self, uid: str, reason: str, message: str, now: Moment) -> PodState:
         self._runtime.remove(uid)  # volumes of a process that was killed before it could report
         return lifecycle.reject_pod(reason, f"Pod was rejected: {message}", now)
 

@@ -4,11 +4,10 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
 from pinnace.api.core_v1_pb2 import Pod, SleepAction
-from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.addresses import PodAddresses
 from pinnace.kubelet.lifecycle import accept_pod, advance_pod
 from pinnace.kubelet.lifecycle.plan import get_template
 from pinnace.kubelet.pod_record import compute_desired_state
-from pinnace.kubelet.runtime.fake import KILLED, FakeRuntime
 from pinnace.kubelet.runtime.interface import (
     CallKind,
     ContainerCall,
@@ -18,13 +17,14 @@ from pinnace.kubelet.runtime.interface import (
     UnsupportedPod,
     reported_exit,
 )
+from pinnace.kubelet.runtime.simulated_runtime import KILLED, SimulatedRuntime
 from pinnace.kubelet.runtime.stages import Behaviour, annotated_behaviour
 from pinnace.kubelet.status import build_status_update
 from tests.builders import make_pod
 
 NOW = Moment(100.0, 5_000.0)
 UID = "uid-default-a"
-ADDRESSES = Addresses("h", "p")
+ADDRESSES = PodAddresses("h", "p")
 
 
 def pod(**annotations: str) -> Pod:
@@ -38,19 +38,19 @@ def at(seconds: float) -> Moment:
     return NOW.after(seconds)
 
 
-def started(default: Behaviour = Behaviour(), **annotations: str) -> FakeRuntime:  # noqa: B008 (immutable)
-    runtime = FakeRuntime(default)
+def started(default: Behaviour = Behaviour(), **annotations: str) -> SimulatedRuntime:  # noqa: B008 (immutable)
+    runtime = SimulatedRuntime(default)
     return prepared(pod(**annotations), runtime)
 
 
-def prepared(source: Pod, runtime: FakeRuntime) -> FakeRuntime:
+def prepared(source: Pod, runtime: SimulatedRuntime) -> SimulatedRuntime:
     """Prepare the pod and start its container."""
     runtime.prepare_pod(source, ADDRESSES)
     runtime.start(UID, "c0", 0, NOW)
     return runtime
 
 
-def see(runtime: FakeRuntime, seconds: float) -> ContainerView:
+def see(runtime: SimulatedRuntime, seconds: float) -> ContainerView:
     (view,) = runtime.observe_containers(UID, at(seconds))
     return view
 
@@ -74,7 +74,7 @@ def test_annotations_override_the_defaults_of_the_process() -> None:
 )
 def test_invalid_annotation_is_rejected_by_name(name: str, value: str) -> None:
     with pytest.raises(UnsupportedPod, match=f'pinnace.io/{name.replace("_", "-")}: "{value}" is not'):
-        FakeRuntime(Behaviour()).prepare_pod(pod(**{name: value}), ADDRESSES)
+        SimulatedRuntime(Behaviour()).prepare_pod(pod(**{name: value}), ADDRESSES)
 
 
 def test_container_is_created_runs_and_exits_as_declared() -> None:
@@ -137,20 +137,20 @@ def test_removed_pod_has_no_containers() -> None:
     assert not runtime.observe_containers(UID, NOW)
 
 
-def restarted(runtime: FakeRuntime, source: Pod, seconds: float) -> FakeRuntime:
+def restarted(runtime: SimulatedRuntime, source: Pod, seconds: float) -> SimulatedRuntime:
     """The runtime of the next process, which knows only the reported status."""
     template = get_template(source)
     views = runtime.observe_containers(UID, at(seconds))
     state = advance_pod(compute_desired_state(source, template), accept_pod(template.plan, NOW), views, at(seconds)).state
     source.status.CopyFrom(build_status_update(source, "1", template, state, views, ADDRESSES).status)
-    fresh = FakeRuntime(Behaviour())
+    fresh = SimulatedRuntime(Behaviour())
     fresh.adopt_pod(source, at(seconds))
     return fresh
 
 
 def test_restarted_process_continues_running_containers() -> None:
     source = pod(run_seconds="60", exit_code="3")
-    runtime = prepared(source, FakeRuntime(Behaviour()))
+    runtime = prepared(source, SimulatedRuntime(Behaviour()))
     fresh = restarted(runtime, source, 10)
     assert see(fresh, 10) == see(runtime, 10)
     assert see(fresh, 60) == see(runtime, 60)
@@ -158,7 +158,7 @@ def test_restarted_process_continues_running_containers() -> None:
 
 def test_restarted_process_keeps_exits_and_restarts() -> None:
     source = pod(run_seconds="1", exit_code="3")
-    runtime = prepared(source, FakeRuntime(Behaviour()))
+    runtime = prepared(source, SimulatedRuntime(Behaviour()))
     runtime.start(UID, "c0", 1, at(1))  # the container is in back-off now
     fresh = restarted(runtime, source, 3)
     assert see(fresh, 3).exit == see(runtime, 3).exit
@@ -181,7 +181,7 @@ def test_restarted_process_keeps_the_reason_of_an_exit() -> None:
 
 def test_container_that_had_not_started_is_not_adopted() -> None:
     source = pod(start_seconds="60")
-    runtime = prepared(source, FakeRuntime(Behaviour()))
+    runtime = prepared(source, SimulatedRuntime(Behaviour()))
     assert not restarted(runtime, source, 1).observe_containers(UID, at(1))
 
 

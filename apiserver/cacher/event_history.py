@@ -67,7 +67,7 @@ class EncodedResponse(NamedTuple):
     events: int = 0
 
 
-class Revisioned(Protocol):
+class HistoryEvent(Protocol):
     """An event with a revision and a size in bytes."""
 
     @property
@@ -76,7 +76,7 @@ class Revisioned(Protocol):
     def size(self) -> int: ...
 
 
-E = TypeVar("E", bound=Revisioned)
+E = TypeVar("E", bound=HistoryEvent)
 
 
 class EventHistory(Generic[E]):
@@ -102,9 +102,9 @@ class EventHistory(Generic[E]):
         self._events.append(event)
         self._bytes += event.size
         if len(self._events) > self._max_events or self._bytes > self._max_bytes:
-            self._shrink()
+            self._drop_oldest_events()
 
-    def after(self, revision: int, max_events: int, max_bytes: int) -> Sequence[E]:
+    def events_after(self, revision: int, max_events: int, max_bytes: int) -> Sequence[E]:
         """Return the next events after `revision`, which must not be below the floor. The result ends with the revision that
         reaches a limit. It is empty at the end of the log."""
         events = self._events
@@ -123,7 +123,7 @@ class EventHistory(Generic[E]):
         self._bytes = 0
         self.floor = floor
 
-    def _shrink(self) -> None:
+    def _drop_oldest_events(self) -> None:
         events_goal, bytes_goal = self._max_events * 7 // 8, self._max_bytes * 7 // 8
         gone = 0
         while gone < len(self._events) and (len(self._events) - gone > events_goal or self._bytes > bytes_goal):
@@ -158,7 +158,7 @@ class HistoryFingerprints:
             gone = self._capacity // 8
             del self._revisions[:gone], self._fingerprints[:gone]
 
-    def at(self, revision: int) -> bytes | None:
+    def fingerprint_at(self, revision: int) -> bytes | None:
         """Return the fingerprint of a revision: b"" before the first commit, None if it is no longer stored."""
         if revision >= self._revisions[-1]:
             return _encoded_fingerprint(self._fingerprints[-1])
@@ -166,7 +166,7 @@ class HistoryFingerprints:
         return _encoded_fingerprint(self._fingerprints[index - 1]) if index else None
 
 
-class HistoryCheck:
+class RevisionVerifier:
     """Verifies that a client's revision belongs to the history of the storage. `fresh` reads the storage's revision."""
 
     def __init__(
@@ -183,7 +183,7 @@ class HistoryCheck:
         if revision > self._progress.revision and await self._is_future_revision(revision):
             raise HistoryChanged(revision)
         await self._progress.wait_for(revision, timeout)
-        known = self._fingerprints.at(revision)
+        known = self._fingerprints.fingerprint_at(revision)
         if known is None:
             known = await self._read_marker_at(revision)
         if known != fingerprint:
@@ -218,15 +218,15 @@ def _encoded_fingerprint(fingerprint: int) -> bytes:
     return fingerprint.to_bytes(FINGERPRINT_BYTES) if fingerprint != _NONE else b""
 
 
-def initial_state(
+def initial_events(
     selection: SelectionPredicate, snapshot: CacheSnapshot[T], revision: int, fingerprints: HistoryFingerprints, over: TimeIsUp
 ) -> Iterator[EncodedResponse]:
     """Yield the snapshot at the current `revision` as ADDED events. Entries are matched chunk by chunk. Raises RevisionExpired
     if the snapshot is released before the end."""
     chunk: list[bytes] = []
-    fingerprint = fingerprints.at(revision) or b""
+    fingerprint = fingerprints.fingerprint_at(revision) or b""
     size = asked = 0
-    burst = _matches_per_clock_read(selection)
+    burst = _matches_per_time_check(selection)
     for entry in snapshot.entries:
         asked += 1
         if selection.matches(entry):
@@ -250,12 +250,12 @@ def replay_events(
 ) -> Iterator[EncodedResponse]:
     """Yield the events after `since`. Raises RevisionExpired if the log has dropped the next events."""
     position = since
-    burst = _matches_per_clock_read(selection)
+    burst = _matches_per_time_check(selection)
     while position < progress.revision:
         if position < log.floor:
             raise RevisionExpired(log.floor)
         matching_events: list[tuple[CacheEvent[T], WatchEventType]] = []
-        events = log.after(position, CHUNK_EVENTS, CHUNK_BYTES)
+        events = log.events_after(position, CHUNK_EVENTS, CHUNK_BYTES)
         reached = position if events else progress.revision
         for number, event in enumerate(events):
             if number and number % burst == 0 and over():
@@ -269,12 +269,14 @@ def replay_events(
         position = reached
         last = position >= progress.revision  # the last chunk is sent even without events, for its revision
         response = (
-            wire.watch_response(encoded_events, position, fingerprints.at(position) or b"") if encoded_events or last else b""
+            wire.watch_response(encoded_events, position, fingerprints.fingerprint_at(position) or b"")
+            if encoded_events or last
+            else b""
         )
         yield EncodedResponse(response, position, len(encoded_events))
 
 
-def _matches_per_clock_read(selection: SelectionPredicate) -> int:
+def _matches_per_time_check(selection: SelectionPredicate) -> int:
     """Return the number of events to match between two reads of the clock."""
     return max(1, BURST // selection.requirement_count)
 
@@ -296,7 +298,7 @@ class CommitMarkers:
         else:
             self._standing[change.key] = (change.mod_revision, change.value)
 
-    def may_become(self, markers: Iterable[KeyValue], revision: int) -> bool:
+    def is_same_history(self, markers: Iterable[KeyValue], revision: int) -> bool:
         """Report whether these markers can belong to a later state of the same history. If False, they belong to another one.
         `revision` is the last applied revision."""
         state_by_key = {marker.key: (marker.mod_revision, marker.value) for marker in markers}

@@ -40,10 +40,10 @@ from pinnace.apiserver.registry.validation.expressions import (
 )
 from pinnace.apiserver.registry.validation.fields import (
     MAX_PORT,
-    between,
     duplicate,
     forbidden,
     invalid,
+    range_message,
     required,
     too_long,
     too_many,
@@ -318,7 +318,7 @@ def _validate_service(service: ServiceReference, path: str, out: list[Violation]
     if not service.name:
         out.append(required(f"{path}.namespace"))
     if not 1 <= service.port <= MAX_PORT:
-        out.append(invalid(f"{path}.port", service.port, f"port is not valid: {between(1, MAX_PORT)}"))
+        out.append(invalid(f"{path}.port", service.port, f"port is not valid: {range_message(1, MAX_PORT)}"))
     where, url_path = f"{path}.path", service.path
     if url_path in ("", "/"):
         return

@@ -211,6 +211,21 @@ def read_field_manager(request: Request) -> str:
     return "".join(item for item in agent if item.isprintable())[:MAX_MANAGER]
 
 
+def set_write_options(request: Request, options: Any) -> None:
+    """Fill the options of a create, an update or a patch. Fields that the client has not sent stay empty, because admission
+    shows the options to webhooks. Raises ApiStatus (422)."""
+    manager, validation = read_field_manager(request), read_field_validation(request)
+    options.dryRun.extend(read_dry_run(request))
+    if request.param("fieldManager"):
+        options.fieldManager = manager
+    else:
+        options.defaultManager = manager
+    if request.param("fieldValidation"):
+        options.fieldValidation = validation
+    elif isinstance(options, PatchOptions):
+        options.defaultFieldValidation = validation
+
+
 def _find_unprintable(manager: str) -> str:
     """Return the error about the first character that cannot be printed, with its position in bytes."""
     index = next(index for index, character in enumerate(manager) if not character.isprintable())
@@ -221,7 +236,8 @@ def _find_unprintable(manager: str) -> str:
 
 def read_patch_options(request: Request, *, applies: bool) -> PatchOptions:
     """Read the query parameters of a patch. Raises ApiStatus (422)."""
-    options = PatchOptions(dryRun=read_dry_run(request), fieldManager=read_field_manager(request))
+    options = PatchOptions()
+    set_write_options(request, options)
     if applies:
         if not request.param("fieldManager"):
             raise invalid_options("PatchOptions", "fieldManager", "Required value: is required for apply patch")

@@ -9,7 +9,6 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-r
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from pinnace.api.go_json import go_syntax_message
 from pinnace.api.wire import KUBERNETES_MAGIC, kubernetes_envelope
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.http import JSON, ApiStatus, Request, bad_request
@@ -38,20 +38,6 @@ _ANY = ("*/*", "application/*")
 _SERVED_TEXT = ", ".join(
     (JSON, YAML, PROTOBUF, f"{JSON};as=Table;v=v1;g=meta.k8s.io", f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
 )
-_STRING = re.compile(r'"(?:\\.|[^"\\])*"', re.DOTALL)
-_BRACKET = re.compile(r"[][{}]")
-_LITERALS = {"t": "true", "f": "false", "n": "null"}
-_EXPECTED = {
-    "Expecting value": "looking for beginning of value",
-    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
-    "Expecting ':' delimiter": "after object key",
-    "Extra data": "after top-level value",
-    "Invalid control character at": "in string literal",
-    "Invalid \\escape": "in string escape code",
-    "Illegal trailing comma before end of object": "looking for beginning of object key string",
-    "Illegal trailing comma before end of array": "looking for beginning of value",
-}
-"""Go's words for the errors of Python's parser."""
 _SUMMARY = 30
 """Bytes of a body that a message quotes."""
 MAX_DEPTH = 500
@@ -194,45 +180,6 @@ def unwrap_protobuf(body: bytes) -> UnwrappedObject:
         )
     except (WireError, UnicodeDecodeError) as error:
         raise bad_request(f"unable to decode the protobuf envelope: {error}") from None
-
-
-def go_syntax_message(error: json.JSONDecodeError) -> str:
-    """Return the message of Go's parser (encoding/json) for a syntax error."""
-    text, position, problem = error.doc, error.pos, error.msg
-    if problem.startswith("Illegal trailing comma"):
-        position = next(at for at in range(position + 1, len(text)) if not text[at].isspace())
-    elif problem.startswith("Invalid \\escape"):
-        problem, position = "Invalid \\escape", position + 1
-    if position >= len(text) or problem.startswith("Unterminated string"):
-        return "unexpected end of JSON input"
-    if problem == "Expecting ',' delimiter":
-        expected = "after array element" if _is_in_array(text[:position]) else "after object key:value pair"
-    elif problem == "Expecting value" and (literal := _LITERALS.get(text[position])):
-        matching = next(size for size in range(len(literal), 0, -1) if text.startswith(literal[:size], position))
-        if position + matching == len(text):
-            return "unexpected end of JSON input"
-        position, expected = position + matching, f"in literal {literal} (expecting '{literal[matching]}')"
-    else:
-        expected = _EXPECTED.get(problem, problem)
-    return f"invalid character {_quote_character(text[position])} {expected}"
-
-
-def _is_in_array(text: str) -> bool:
-    """Return whether the innermost open value at the end of the text is an array."""
-    opened: list[str] = []
-    for bracket in _BRACKET.findall(_STRING.sub("", text)):
-        if bracket in "[{":
-            opened.append(bracket)
-        else:
-            opened.pop()
-    return opened[-1] == "["
-
-
-def _quote_character(character: str) -> str:
-    """Quote a character as Go does."""
-    if character in "'\"":
-        return r"'\''" if character == "'" else "'\"'"
-    return f"'{json.dumps(character, ensure_ascii=not character.isprintable())[1:-1]}'"
 
 
 def unrecognized_object(body: bytes, kind: str, problem: str) -> ApiStatus:

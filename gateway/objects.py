@@ -26,11 +26,9 @@ from pinnace.gateway.bodies import (
     is_large,
     read_configuration,
     read_delete_options,
-    read_dry_run,
-    read_field_manager,
-    read_field_validation,
     read_object,
     read_patch_options,
+    set_write_options,
 )
 from pinnace.gateway.connection import PIECE
 from pinnace.gateway.errors import convert_error
@@ -114,8 +112,7 @@ class ObjectHandlers:
         obj = await self._read_object(request, route)
         set_namespace_from_path(route, obj)
         message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]  # custom kinds have handlers of their own
-        message.options.dryRun.extend(read_dry_run(request))
-        message.options.fieldManager = read_field_manager(request)
+        set_write_options(request, message.options)
         data = await self.call_api_server(request, route, "Create", message, name=obj.metadata.name)
         return await self.render_response(request, route, data, form, code=201)
 
@@ -125,8 +122,7 @@ class ObjectHandlers:
         set_namespace_from_path(route, obj)
         check_name(route, obj)
         update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]  # custom kinds have handlers of their own
-        update.options.dryRun.extend(read_dry_run(request))
-        update.options.fieldManager = read_field_manager(request)
+        set_write_options(request, update.options)
         verb = _UPDATES[route.subresource]
         return await self.render_response(request, route, await self.call_api_server(request, route, verb, update), form)
 
@@ -194,7 +190,6 @@ class ObjectHandlers:
         patch = await self._read_configuration(request) if applies else request.body
         message = PatchRequest(namespace=route.namespace, name=route.name, type=kind, patch=patch)
         message.options.CopyFrom(read_patch_options(request, applies=applies))
-        message.options.fieldValidation = read_field_validation(request)
         return message
 
     async def _read_object(self, request: Request, route: Route) -> Any:

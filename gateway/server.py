@@ -289,10 +289,16 @@ def _client_certificate(connection: HttpConnection) -> bytes | None:
 def error_response(status: ApiStatus, request: Request) -> Response:
     if isinstance(status, PageNotFound):
         return Response(status.code, f"{status.message}\n".encode(), "text/plain; charset=utf-8")
-    headers = {"Retry-After": str(status.retry_after)} if status.retry_after is not None else {}
+    headers = {"Retry-After": str(seconds)} if (seconds := _retry_seconds(status)) is not None else {}
     if error_format(request.headers.get("accept", "")) == PROTOBUF:
         return Response(status.code, status_envelope(status), PROTOBUF, headers)
     return Response(status.code, dump_json(status.document), JSON, headers)
+
+
+def _retry_seconds(status: ApiStatus) -> int | None:
+    """Return the seconds after which a client can retry; None: it need not. Details can come from a webhook."""
+    seconds = (status.details or {}).get("retryAfterSeconds") if status.retry_after is None else status.retry_after
+    return seconds if isinstance(seconds, int) and (seconds > 0 or status.retry_after is not None) else None
 
 
 def tls_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:

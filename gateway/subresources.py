@@ -23,9 +23,9 @@ from pinnace.gateway.bodies import (
     BodyType,
     body_type_of,
     read_dry_run,
-    read_field_manager,
     read_field_validation,
     read_message,
+    set_write_options,
     validate_delete_options,
 )
 from pinnace.gateway.errors import convert_error
@@ -73,8 +73,7 @@ class Subresources:
         set_namespace_from_path(route, scale)
         check_name(route, scale)
         update = UpdateScaleRequest(object=scale)
-        update.options.dryRun.extend(read_dry_run(request))
-        update.options.fieldManager = read_field_manager(request)
+        set_write_options(request, update.options)
         return "UpdateScale", update
 
     async def bind(self, request: Request, route: Route) -> Response:

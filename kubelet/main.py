@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -24,6 +25,7 @@ from pinnace.kubelet.registration import FleetMachine, KubeletEndpoint
 from pinnace.kubelet.run_log import LoggedRuntime, RunLog
 from pinnace.kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChooser, StreamsByImage, VolumesByImage
 from pinnace.kubelet.runtime.interface import Runtime, Streams
+from pinnace.kubelet.runtime.process.host_names import ClusterDns
 from pinnace.kubelet.runtime.process.images import ImageTable, load_images
 from pinnace.kubelet.runtime.process.meter import ProcessMeter
 from pinnace.kubelet.runtime.process.mounts import can_mount
@@ -96,6 +98,13 @@ Make: TypeAlias = Callable[[VariableSource, Client], tuple[Runtime, PodVolumeMan
     type=click.Path(path_type=Path, dir_okay=False),
     help="Commands of images for the process runtime: see docs/process-runtime.md.  [default: a few are built in]",
 )
+@click.option(
+    "--cluster-dns",
+    metavar="IP",
+    help="Address of the cluster's DNS server (port 53) for pods of the process runtime.  [default: none]",
+    show_default=False,
+)
+@click.option("--cluster-domain", default="cluster.local", help="Domain of the cluster, which pods search for names.")
 @click.option("--root-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the process runtime keeps its pods.")
 @click.option(
     "--listen", type=flags.parse_address_option, help="Address for logs, exec and top of API servers.  [default: nowhere]"
@@ -125,6 +134,8 @@ def main(
     runtime: str,
     stages: str | None,
     images: Path | None,
+    cluster_dns: str | None,
+    cluster_domain: str,
     root_dir: Path | None,
     listen: tuple[str, int] | None,
     advertised: str | None,
@@ -148,7 +159,8 @@ def main(
     simulation = SimulationOptions(
         Behaviour(start_seconds=start_delay), _read_stages(stages), VolumeDelays(attach_delay, mount_delay)
     )
-    with _open_runtime(runtime, root_dir, simulation, images) as (make, streams, meter), _run_log(run_log) as witness:
+    dns = ClusterDns(_parse_ip(cluster_dns), cluster_domain)
+    with _open_runtime(runtime, root_dir, simulation, images, dns) as (make, streams, meter), _run_log(run_log) as witness:
         options = FleetOptions(
             name=name,
             servers=known,
@@ -259,7 +271,7 @@ def _stream_server_options(
 
 @contextmanager
 def _open_runtime(
-    kind: str, folder: Path | None, simulation: SimulationOptions, images: Path | None
+    kind: str, folder: Path | None, simulation: SimulationOptions, images: Path | None, dns: ClusterDns
 ) -> Iterator[tuple[Make, Callable[[FindPod], Streams], UsageMeter]]:
     if kind == "fake":
         if images is not None:
@@ -285,7 +297,7 @@ def _open_runtime(
         volumes = ProcessVolumeManager(
             root, lambda resource, name, namespace: client.of(resource).get(name, namespace), client.request_token
         )
-        runtime = ProcessRuntime(root, services=services, objects=volumes.objects, images=table, mounts=mounts)
+        runtime = ProcessRuntime(root, services=services, objects=volumes.objects, images=table, mounts=mounts, dns=dns)
         return (
             RuntimeByImage(runtime, simulation.runtime(), chooser),
             VolumesByImage(volumes, simulation.volumes(), chooser),
@@ -294,6 +306,13 @@ def _open_runtime(
     with closing(root):
         meter = MeterByImage(ProcessMeter(root), DeclaredUsageMeter(SYSTEM_CLOCK), chooser)
         yield make, lambda find: StreamsByImage(ProcessStreams(root), simulation.streams(find), chooser), meter
+
+
+def _parse_ip(given: str | None) -> str:
+    try:
+        return str(ip_address(given)) if given else ""
+    except ValueError:
+        raise click.BadParameter(f'"{given:.100}" is not an IP address', param_hint="--cluster-dns") from None
 
 
 def _read_images(path: Path | None) -> ImageTable:

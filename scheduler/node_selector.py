@@ -37,7 +37,7 @@ class Evaluator(Protocol):
 class NodeSelector:
     """Selects nodes with the plugins of one profile. Without an equivalence cache, it evaluates every node for every pod."""
 
-    __slots__ = ("_evaluator", "cache", "framework")
+    __slots__ = ("cache", "evaluator", "framework")
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class NodeSelector:
         self.cache = cache
         self.framework = framework
         full = FullEvaluator(cache, framework, seed, extender_result)
-        self._evaluator: Evaluator = full if equivalence is None else CachedEvaluator(full, equivalence)
+        self.evaluator: Evaluator = full if equivalence is None else CachedEvaluator(full, equivalence)
 
     def select_node(self, pod: PodInfo, state: CycleState) -> int | Diagnosis:
         """Return a row or a diagnosis. Prefer the nominated node. Raise PluginError and BudgetExceeded."""
-        return self._evaluator.evaluate(pod, state)
+        return self.evaluator.evaluate(pod, state)
 
 
 class FullEvaluator:

@@ -149,6 +149,11 @@ class WebhookServer:
             await runner.cleanup()
 
 
+async def _allow_late(_: Request) -> Mapping[str, Any]:
+    await asyncio.sleep(1)
+    return {"allowed": True}
+
+
 async def hang(_: Request) -> Mapping[str, Any]:
     await asyncio.Event().wait()
     return {"allowed": True}
@@ -181,13 +186,39 @@ async def _hang(request: web.Request, review: Any) -> web.StreamResponse:
     return web.Response()
 
 
-BAD = {"hang": _hang, "flood": _flood, "huge": _answer_huge, "lie": _lie, "break": _break_off}
+async def _trickle(request: web.Request, review: Any) -> web.StreamResponse:
+    """Send a byte every 50 ms."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b" ")
+        await asyncio.sleep(0.05)
+
+
+async def _answer_page(request: web.Request, review: Any) -> web.Response:
+    return web.Response(text="<html>" + "welcome " * 1000, content_type="text/html")
+
+
+async def _redirect(request: web.Request, review: Any) -> web.Response:
+    return web.Response(status=307, headers={"Location": str(request.url)})
+
+
+async def _patch_badly(request: web.Request, review: Any) -> web.Response:
+    answer = {"uid": review["request"]["uid"], "allowed": True, "patchType": "JSONPatch", "patch": "W3sib3AiOiJ4In1d"}
+    return web.json_response({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": answer})
+
+
+BAD = {
+    "hang": _hang, "flood": _flood, "huge": _answer_huge, "lie": _lie, "break": _break_off, "trickle": _trickle,
+    "page": _answer_page, "redirect": _redirect, "patch": _patch_badly,
+}  # fmt: skip
 """What webhooks do that misbehave, by path."""
 
 
 async def _serve_bad_webhooks() -> None:
     server = WebhookServer()
     server.raw = dict(BAD)
+    server.answers = {"good": allow, "slow": _allow_late}
     async with server.run():
         print(server.port, flush=True)
         await asyncio.to_thread(sys.stdin.read)

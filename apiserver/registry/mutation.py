@@ -539,7 +539,7 @@ def patch_function(resource: Resource[Any], request: PatchRequest) -> Callable[[
     except PatchError as error:
         raise Rejected(errors.bad_request(f"patch: {error}")) from None
 
-    validation = request.options.fieldValidation
+    validation = request.options.fieldValidation or request.options.defaultFieldValidation
     if validation not in ("", STRICT, WARN, IGNORE):
         raise Rejected(errors.bad_request(f'fieldValidation: "{validation[:32]}": expected Strict, Warn or Ignore'))
 

@@ -300,7 +300,8 @@ class ResourceService(Generic[T]):
     def write_request(self, request: Any, context: Context) -> WriteRequest:
         """Return the user and options of a write. Raises Rejected."""
         options = request.options
-        return WriteRequest(context.user, is_dry_run(options), options.fieldManager, options=options)
+        manager = options.fieldManager or options.defaultManager
+        return WriteRequest(context.user, is_dry_run(options), manager, options=options)
 
     def _key(self, request: NamedObject) -> str:
         return self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)

@@ -107,9 +107,10 @@ class ScaledService(ResourceService[T]):
         if wrong := [Violation(problem.field, problem.message) for problem in problems if not problem.unknown]:
             raise Rejected(errors.invalid(self._resource, request.name, wrong))
         unknown = [f'unknown field "{problem.field}"' for problem in problems]
-        if unknown and request.options.fieldValidation == STRICT:
+        validation = request.options.fieldValidation or request.options.defaultFieldValidation
+        if unknown and validation == STRICT:
             raise Rejected(errors.bad_request(f"strict decoding error: {', '.join(unknown)}"))
-        if request.options.fieldValidation != IGNORE:
+        if validation != IGNORE:
             add_warnings(unknown)
         name, namespace = scale.metadata.name, scale.metadata.namespace
         if name != old.metadata.name:

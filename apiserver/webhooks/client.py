@@ -12,8 +12,9 @@ delays only its own calls. Guarantees:
 * Work that a target can cause is paced, because it delays other calls: CONNECTION_RATE new connections per second, and
   LARGE_RATE bytes per second of large responses. Calls wait for it within their timeouts. After a failed connection, calls
   fail for FAILED_SECONDS without another attempt.
-* Names are resolved and certificates are parsed in threads of this client, so they delay nobody else. aiohttp is imported there
-  by the first call, so servers without webhooks start faster (pinnace.apiserver.webhooks.connections).
+* Names are resolved and certificates are parsed in threads of this client, so they delay nobody else. A name whose resolution
+  hangs occupies one of RESOLVER_THREADS; calls to addresses and services need none of them. aiohttp is imported by the first
+  call, so servers without webhooks start faster (pinnace.apiserver.webhooks.connections).
 
 The certificate of the target must be signed by the authorities of its caBundle, or by those of the system without a caBundle.
 The name in the certificate of a service is `SERVICE.NAMESPACE.svc`. Redirects are not followed, responses are not
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import socket
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -55,7 +57,8 @@ about 1 ms."""
 FAILED_SECONDS = 0.1
 MAX_POOLS = 500
 """Targets whose connections are kept. The least recently used one without open calls is closed first."""
-_THREADS = 4
+_THREADS, RESOLVER_THREADS = 4, 32
+"""Threads for certificates and imports, and for names. A resolution can hang for 20 s."""
 _SERVICE_UNAVAILABLE = 503
 
 
@@ -65,6 +68,10 @@ class WebhookCallError(Exception):
     def __init__(self, message: str, code: int = _SERVICE_UNAVAILABLE) -> None:
         super().__init__(message)
         self.code = code
+
+
+class NoEndpoint(WebhookCallError):
+    """The service of the target does not exist, or has no endpoint."""
 
 
 class ConnectFailed(WebhookCallError):
@@ -111,7 +118,7 @@ def shown_url(target: WebhookTarget, timeout: float) -> str:
 
 
 ResolveService = Callable[[ServiceTarget], tuple[str, int]]
-"""Returns the host and port of an endpoint of a service. Raises WebhookCallError."""
+"""Returns the host and port of an endpoint of a service. Raises NoEndpoint."""
 
 
 class WebhookClient:
@@ -121,6 +128,7 @@ class WebhookClient:
         self._resolve_service = resolve_service
         self._pools: OrderedDict[WebhookTarget, _Pool] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
+        self._names = NameResolver()
         self._budget = BufferBudget(MAX_BUFFERED)
 
     async def post(self, target: WebhookTarget, body: bytes, timeout: float, user: str = "") -> bytes:
@@ -146,13 +154,14 @@ class WebhookClient:
             await pool.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+        self._names.close()
 
     def _pool(self, target: WebhookTarget) -> _Pool:
         pool = self._pools.get(target)
         if pool is None:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="webhook")
-            pool = self._pools[target] = _Pool(target, self._resolve_service, self._threads, self._budget)
+            pool = self._pools[target] = _Pool(target, self._resolve_service, self._threads, self._names, self._budget)
             self._close_unused_pool()
         self._pools.move_to_end(target)
         return pool
@@ -162,6 +171,38 @@ class WebhookClient:
             unused = next((target for target, pool in self._pools.items() if not pool.is_open), None)
             if unused is not None:
                 self._pools.pop(unused).close_soon()
+
+
+class NameResolver:
+    """Resolves names in threads. Calls for the same name share one resolution, so a name that hangs occupies one thread."""
+
+    def __init__(self) -> None:
+        self._threads: ThreadPoolExecutor | None = None
+        self._running: dict[tuple[str, int, int], asyncio.Future[list[Any]]] = {}
+
+    async def look_up(self, host: str, port: int, family: int) -> list[Any]:
+        """Return the result of socket.getaddrinfo. Raises OSError."""
+        key = host, port, family
+        resolution = self._running.get(key)
+        if resolution is None:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="resolver")
+
+            def resolve() -> list[Any]:
+                return socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
+
+            def forget(done: asyncio.Future[list[Any]]) -> None:
+                del self._running[key]
+                if not done.cancelled():
+                    done.exception()  # the calls that waited for it may have ended
+
+            resolution = self._running[key] = asyncio.get_running_loop().run_in_executor(self._threads, resolve)
+            resolution.add_done_callback(forget)
+        return await asyncio.shield(resolution)
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class CallRateLimiter:
@@ -191,11 +232,17 @@ class _Pool:
     """The queue and the connections of one target."""
 
     def __init__(
-        self, target: WebhookTarget, resolve_service: ResolveService, threads: ThreadPoolExecutor, budget: BufferBudget
+        self,
+        target: WebhookTarget,
+        resolve_service: ResolveService,
+        threads: ThreadPoolExecutor,
+        names: NameResolver,
+        budget: BufferBudget,
     ) -> None:
         self._target = target
         self._resolve_service = resolve_service
         self._threads = threads
+        self._names = names
         self._budget = budget
         self._open = 0
         self._open_of = Counter[str]()
@@ -252,6 +299,6 @@ class _Pool:
                 module = await run(self._threads, importlib.import_module, "pinnace.apiserver.webhooks.connections")
                 context = await run(self._threads, module.tls_context, self._target.ca_bundle)
                 self._connections = module.TargetConnections(
-                    self._target, context, self._resolve_service, self._threads, self._budget
+                    self._target, context, self._resolve_service, self._names, self._budget
                 )
             return self._connections

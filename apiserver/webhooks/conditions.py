@@ -6,6 +6,7 @@ Ignore, counts as false.
 Source: pkg/admission/plugin/webhook/matchconditions of k8s.io/apiserver 1.36.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +30,32 @@ class _Condition(NamedTuple):
     problem: str = ""
 
 
+class WebhookConditions:
+    """The match conditions of a webhook. They are compiled in a thread when a write first needs them: 64 KiB take up to a
+    second, which only the writes that the webhook concerns wait for."""
+
+    def __init__(self, conditions: Sequence[MatchCondition], *, ignores_failures: bool) -> None:
+        self._conditions = conditions
+        self._ignores_failures = ignores_failures
+        self._compiled: MatchConditions | None = None
+        self._compiling = asyncio.Lock()
+
+    def __bool__(self) -> bool:
+        """Whether there are conditions."""
+        return bool(self._conditions)
+
+    async def compiled(self) -> "MatchConditions":
+        if self._compiled is None:
+            async with self._compiling:
+                if self._compiled is None:
+
+                    def compile_all() -> MatchConditions:
+                        return MatchConditions.compile(self._conditions, ignores_failures=self._ignores_failures)
+
+                    self._compiled = await asyncio.to_thread(compile_all)
+        return self._compiled
+
+
 class MatchConditions:
     """Compiled conditions. An expression that does not compile, such as one of an earlier version, fails when it is used."""
 
@@ -42,10 +69,6 @@ class MatchConditions:
     ) -> "MatchConditions":
         variables = variable_types(has_params=has_params)
         return cls([_compile(item.expression.strip(), variables) for item in conditions], ignores_failures=ignores_failures)
-
-    def __bool__(self) -> bool:
-        """Whether there are conditions."""
-        return bool(self._conditions)
 
     def evaluate(self, bindings: Mapping[str, Any], meter: Meter | None = None) -> MatchResult:
         """`bindings`: the values of the variables by name. `meter`: the limits of the evaluation."""

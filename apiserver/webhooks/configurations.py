@@ -21,7 +21,7 @@ from pinnace.apiserver.errors import Rejected, to_refusal
 from pinnace.apiserver.registry.admission import WriteRequest
 from pinnace.apiserver.registry.strategies.admissionregistration import DEFAULT_TIMEOUT, REVIEW_VERSIONS
 from pinnace.apiserver.webhooks.client import WebhookTarget
-from pinnace.apiserver.webhooks.conditions import MatchConditions
+from pinnace.apiserver.webhooks.conditions import WebhookConditions
 from pinnace.apiserver.webhooks.matching import GROUP, Selectors, Target, match_rules
 
 MAX_REMEMBERED = 10_000
@@ -41,7 +41,7 @@ class Webhook:
     rules: Sequence[Any]
     match_policy: str
     selectors: Selectors
-    conditions: MatchConditions
+    conditions: WebhookConditions
     ignores_failures: bool
     timeout: int
     """In seconds."""
@@ -67,7 +67,7 @@ def _compile_webhook(configuration: str, webhook: Any, mutating: bool) -> Webhoo
         rules=list(webhook.rules),
         match_policy=webhook.matchPolicy,
         selectors=Selectors.from_source(webhook),
-        conditions=MatchConditions.compile(webhook.matchConditions, ignores_failures=ignores_failures),
+        conditions=WebhookConditions(webhook.matchConditions, ignores_failures=ignores_failures),
         ignores_failures=ignores_failures,
         timeout=webhook.timeoutSeconds or DEFAULT_TIMEOUT,
         allows_dry_run=webhook.sideEffects in _NO_EFFECTS,

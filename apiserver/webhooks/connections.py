@@ -10,11 +10,10 @@ Source: pkg/util/webhook/client.go of k8s.io/apiserver 1.36.
 
 from __future__ import annotations
 
-import asyncio
+import json
 import os
 import socket
 import ssl
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import aiohttp
@@ -30,6 +29,8 @@ from pinnace.apiserver.webhooks.client import (
     BufferBudget,
     CallRateLimiter,
     ConnectFailed,
+    NameResolver,
+    NoEndpoint,
     ResolveService,
     ServiceTarget,
     WebhookCallError,
@@ -39,6 +40,8 @@ from pinnace.apiserver.webhooks.client import (
 
 IDLE_TIMEOUT = 60.0
 """Seconds after which an unused connection is closed."""
+MAX_STATUS_MESSAGE = 4000
+"""In characters."""
 _CHUNK = 64 << 10
 _HEADERS = {"Content-Type": "application/json", "Accept": "application/json, */*", "Accept-Encoding": "identity"}
 _CONTENT_ENCODING = "Content-Encoding"
@@ -74,14 +77,14 @@ class TargetConnections:
         target: WebhookTarget,
         context: ssl.SSLContext,
         resolve_service: ResolveService,
-        threads: ThreadPoolExecutor,
+        names: NameResolver,
         budget: BufferBudget,
     ) -> None:
         self._target = target
         self._budget = budget
         self._connections = CallRateLimiter(CONNECTION_RATE, CONNECTION_BURST)
         self._large = CallRateLimiter(LARGE_RATE, SMALL_RESPONSE)
-        resolver: AbstractResolver = _ThreadResolver(threads)
+        resolver: AbstractResolver = _NamesResolver(names)
         if target.service is not None:
             resolver = _ServiceResolver(target.service, resolve_service, resolver)
         connector = aiohttp.TCPConnector(
@@ -108,11 +111,11 @@ class TargetConnections:
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if isinstance(error, aiohttp.ClientConnectorError):
                 raise ConnectFailed(self._describe_post_error(error, timeout)) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, NoEndpoint) as error:
             raise WebhookCallError(self._describe_post_error(error, timeout)) from None
         try:  # the target has closed a connection that was in use before: try once more
             return await self._send_request(body, timeout)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, NoEndpoint) as error:
             raise WebhookCallError(self._describe_post_error(error, timeout)) from None
 
     async def close(self) -> None:
@@ -235,6 +238,8 @@ def _describe_certificate_error(error: aiohttp.ClientConnectorCertificateError) 
 
 
 def _describe_status(code: int, content: bytes) -> str:
+    if message := _read_status_message(content):
+        return message
     if code in _STATUS_TEXTS:
         return _STATUS_TEXTS[code]
     if code >= 500:
@@ -244,17 +249,27 @@ def _describe_status(code: int, content: bytes) -> str:
     return f"the server responded with the status code {code} but did not return more information"
 
 
-class _ThreadResolver(AbstractResolver):
+def _read_status_message(content: bytes) -> str:
+    """Return the message of a Status object of Kubernetes; "" if the content is something else."""
+    if len(content) > SMALL_RESPONSE:
+        return ""
+    try:
+        status = json.loads(content)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(status, dict) or status.get("status") != "Failure" or status.get("kind", "Status") != "Status":
+        return ""
+    return str(status.get("message", ""))[:MAX_STATUS_MESSAGE].encode(errors="replace").decode()
+
+
+class _NamesResolver(AbstractResolver):
     """Resolves names in threads of the client."""
 
-    def __init__(self, threads: ThreadPoolExecutor) -> None:
-        self._threads = threads
+    def __init__(self, names: NameResolver) -> None:
+        self._names = names
 
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
-        def look_up() -> list[Any]:
-            return socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-
-        addresses = await asyncio.get_running_loop().run_in_executor(self._threads, look_up)
+        addresses = await self._names.look_up(host, port, family)
         return [_resolve_result(host, str(address[0]), port, found_family) for found_family, _, _, _, address in addresses]
 
     async def close(self) -> None:

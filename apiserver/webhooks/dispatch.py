@@ -137,7 +137,7 @@ class WebhookAdmission:
             if round_number and webhook not in state.again:
                 continue
             forms = ReviewForms(change, hides_identity=True)
-            if not self._selects_write(match, change, forms, mutating=True):
+            if not await self._selects_write(match, change, forms, mutating=True):
                 continue
             release_current_seat()
             mutated = await self._call_mutating(match, change, forms, f"round_{round_number}_index_{index}")
@@ -154,7 +154,7 @@ class WebhookAdmission:
             change.request, change.operation, change.resource, change.subresource
         ).validating
         forms = ReviewForms(change)
-        selected = [match for match in matches if self._selects_write(match, change, forms, mutating=False)]
+        selected = [match for match in matches if await self._selects_write(match, change, forms, mutating=False)]
         if not selected:
             return
         release_current_seat()
@@ -163,13 +163,14 @@ class WebhookAdmission:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _selects_write(self, match: WebhookMatch, change: WriteAttributes, forms: ReviewForms, *, mutating: bool) -> bool:
+    async def _selects_write(self, match: WebhookMatch, change: WriteAttributes, forms: ReviewForms, *, mutating: bool) -> bool:
         """Return whether the selectors and the conditions of a webhook select the write. Raises Rejected."""
         webhook = match.webhook
         if not matches_selectors(webhook.selectors, change, self._namespaces):
             return False
         if not webhook.conditions:
             return True
+        conditions = await webhook.conditions.compiled()
         bindings = {
             "object": forms.parse(forms.obj(match.api_version)),
             "oldObject": forms.parse(forms.old(match.api_version)),
@@ -177,7 +178,7 @@ class WebhookAdmission:
             "namespaceObject": None,
             **authorizer_bindings(self._decide, change),
         }
-        result = webhook.conditions.evaluate(bindings)
+        result = conditions.evaluate(bindings)
         if result.error:
             message = f"{qualified_name(change)} is forbidden: {result.error}"
             raise Rejected(http_refusal(403, "Forbidden", message, status_details(change)))
@@ -259,7 +260,7 @@ class WebhookAdmission:
         try:
             return parse_review(body, uid, version, mutating=webhook.mutating)
         except InvalidResponse as error:
-            raise WebhookCallError(f"received invalid webhook response: {error}", _UNAVAILABLE) from None
+            raise WebhookCallError(f"{error.prefix}{error}", _UNAVAILABLE) from None
 
 
 def _kind_of(webhook: Webhook) -> str:

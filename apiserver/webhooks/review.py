@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from pinnace.api.codec import Problem, decode_revision, decode_valid_part
 from pinnace.api.conversion import Conversion, conversion_between
 from pinnace.api.customobjects import dump_canonical
+from pinnace.api.go_json import go_syntax_message
 from pinnace.api.json_codec import to_json, with_type
 from pinnace.api.ownership import show_owners
 from pinnace.api.patch import apply_json_patch, check_operations
@@ -36,17 +37,35 @@ META_VERSION = "meta.k8s.io/v1"
 MAX_WARNINGS = 20
 MAX_AUDIT_ANNOTATIONS = 50
 """Of one response."""
+MAX_EXPLAINED = 64 << 10
+"""Maximum bytes of invalid JSON for which the message is that of Go's parser: it takes time."""
 MAX_CAUSES = 3
 """Causes of a denial by policies."""
 MAX_TEXT = 4000
 """Maximum characters of a message, and of the details of a status, in a denial. They are sent in trailers."""
 _OPTIONS = {CREATE: "CreateOptions", UPDATE: "UpdateOptions", DELETE: "DeleteOptions"}
+_NOT_SHOWN = ("force", "defaultManager", "defaultFieldValidation")
+"""Fields of PatchOptions that UpdateOptions do not have, and fields that the client has not sent."""
 _REFUSAL_CODES = {401: Code.PERMISSION_DENIED, 403: Code.PERMISSION_DENIED, 429: Code.RESOURCE_EXHAUSTED}
 _BAD_REQUEST, _INTERNAL_ERROR = 400, 500
 
 
 class InvalidResponse(ValueError):
-    """The response is not a valid AdmissionReview."""
+    """The response cannot be used. `prefix`: of the text in the error of the call, as in Kubernetes."""
+
+    prefix = "received invalid webhook response: "
+
+
+class UndecodableResponse(InvalidResponse):
+    """The body of the response is not an AdmissionReview of the requested version."""
+
+    prefix = "failed to call webhook: "
+
+
+class UnusablePatch(InvalidResponse):
+    """The patch of a valid response."""
+
+    prefix = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +219,7 @@ def request_options(change: WriteAttributes) -> dict[str, Any] | None:
     head = {"kind": _OPTIONS[change.operation], "apiVersion": META_VERSION}
     options: Message | None = change.options if change.options is not None else change.request.options
     form: dict[str, Any] = json.loads(to_json(options)) if options is not None else {}
-    form.pop("force", None)
-    return head | form
+    return head | {name: value for name, value in form.items() if name not in _NOT_SHOWN}
 
 
 def build_review(
@@ -217,26 +235,44 @@ def build_review(
 
 def parse_review(body: bytes, uid: str, review_version: str, *, mutating: bool) -> ReviewResponse:
     """Read the response of a webhook. Raises InvalidResponse."""
-    try:
-        review = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidResponse(f"couldn't get version/kind; json parse error: {error}") from None
-    if not isinstance(review, dict):
-        raise InvalidResponse("couldn't get version/kind; json parse error: the response is not an object")
-    if not review.get("kind"):
-        raise InvalidResponse("Object 'Kind' is missing in the response")
+    review = _decode_review(body)
+    group_version, kind = str(review.get("apiVersion") or ""), str(review.get("kind") or "")
+    version = group_version.removeprefix(f"{REVIEW_GROUP}/")
+    if (kind or REVIEW_KIND) != REVIEW_KIND or (group_version and version not in ("v1", "v1beta1")):
+        problem = f'no kind "{kind[:128]}" is registered for version "{group_version[:128]}"'
+        raise UndecodableResponse(f"{problem} in scheme of {REVIEW_GROUP}")
+    if group_version and version != review_version:
+        problem = f"({version}.{REVIEW_KIND}) to ({review_version}.{REVIEW_KIND}): unknown conversion"
+        raise UndecodableResponse(f"converting {problem}")
     response = review.get("response")
-    if not isinstance(response, dict):
+    if response is None:
         raise InvalidResponse("webhook response was absent")
+    if not isinstance(response, dict):
+        raise UndecodableResponse("json: cannot unmarshal response into Go struct field AdmissionReview.response")
     if review_version == "v1":
         if response.get("uid") != uid:
             raise InvalidResponse(f'expected response.uid="{uid}", got {json.dumps(str(response.get("uid") or "")[:64])}')
-        expected = f"{REVIEW_GROUP}/v1, Kind={REVIEW_KIND}"
-        group_version, kind = str(review.get("apiVersion", "")), str(review["kind"])
-        if (group_version, kind) != (f"{REVIEW_GROUP}/v1", REVIEW_KIND):
-            shown = group_version if "/" in group_version else f"/{group_version}"
-            raise InvalidResponse(f"expected webhook response of {expected}, got {shown[:128]}, Kind={kind[:128]}")
+        if not group_version or not kind:
+            expected = f"{REVIEW_GROUP}/v1, Kind={REVIEW_KIND}"
+            raise InvalidResponse(f"expected webhook response of {expected}, got {group_version or '/'}, Kind={kind}")
     return _read_response(response, review_version, mutating=mutating)
+
+
+def _decode_review(body: bytes) -> dict[str, Any]:
+    """Raises UndecodableResponse."""
+    if not body:
+        raise UndecodableResponse("0-length response with status code: 200 and content type: application/json")
+    try:
+        review = json.loads(body)
+    except json.JSONDecodeError as error:
+        problem = go_syntax_message(error) if len(body) <= MAX_EXPLAINED else str(error)
+        raise UndecodableResponse(f"couldn't get version/kind; json parse error: {problem}") from None
+    except (ValueError, RecursionError) as error:
+        raise UndecodableResponse(f"couldn't get version/kind; json parse error: {error}") from None
+    if not isinstance(review, dict):
+        problem = "json: cannot unmarshal the response into Go value of type struct"
+        raise UndecodableResponse(f"couldn't get version/kind; json parse error: {problem}")
+    return review
 
 
 def _read_response(response: Mapping[str, Any], review_version: str, *, mutating: bool) -> ReviewResponse:
@@ -257,10 +293,10 @@ def _read_response(response: Mapping[str, Any], review_version: str, *, mutating
             raise InvalidResponse('webhook returned invalid response.patchType of ""')
     status, allowed = response.get("status") or {}, response.get("allowed", False)
     if not isinstance(status, dict) or not isinstance(allowed, bool):
-        raise InvalidResponse("response.allowed and response.status have wrong types")
+        raise UndecodableResponse("response.allowed and response.status have wrong types")
     code, details = status.get("code"), status.get("details")
     if allowed and patch and review_version == "v1" and patch_type != JSON_PATCH:
-        raise InvalidResponse(f'unsupported patch type "{str(patch_type)[:64]}"')
+        raise UnusablePatch(f'unsupported patch type "{str(patch_type)[:64]}"')
     return ReviewResponse(
         allowed,
         code if isinstance(code, int) and _BAD_REQUEST <= code <= 599 else 0,
@@ -299,10 +335,17 @@ def _read_patch(encoded: object) -> Sequence[Mapping[str, Any]]:
     """Read a JSON patch in base64. Raises InvalidResponse."""
     try:
         if not isinstance(encoded, str):
-            raise ValueError("illegal base64 data")
-        return check_operations(json.loads(base64.b64decode(encoded, validate=True)))
-    except (binascii.Error, ValueError, RecursionError) as error:
-        raise InvalidResponse(f"received undecodable patch in webhook response: {error}") from None
+            raise ValueError("the patch is not a string")
+        decoded = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UndecodableResponse(f"illegal base64 data: {error}") from None
+    try:
+        return check_operations(json.loads(decoded))
+    except json.JSONDecodeError as error:
+        problem = go_syntax_message(error) if len(decoded) <= MAX_EXPLAINED else str(error)
+    except (ValueError, RecursionError) as error:
+        problem = str(error)
+    raise UnusablePatch(f"received undecodable patch in webhook response: {problem}")
 
 
 def apply_patch(change: WriteAttributes, form: bytes, patch: Sequence[Mapping[str, Any]], api_version: str) -> Any:

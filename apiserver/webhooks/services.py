@@ -15,7 +15,7 @@ from pinnace.api.resources import ENDPOINT_SLICES, SERVICES
 from pinnace.api.wellknown import SERVICE_LABEL
 from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import SelectionPredicate
-from pinnace.apiserver.webhooks.client import ServiceTarget, WebhookCallError
+from pinnace.apiserver.webhooks.client import NoEndpoint, ServiceTarget
 
 
 class EndpointResolver:
@@ -25,19 +25,19 @@ class EndpointResolver:
         self._rng = rng
 
     def resolve(self, target: ServiceTarget) -> tuple[str, int]:
-        """Return the host and port of an endpoint. Raises WebhookCallError."""
+        """Return the host and port of an endpoint. Raises NoEndpoint."""
         entry = self._services.get(SERVICES.key(target.namespace, target.name))
         if entry is None:
-            raise WebhookCallError(f'service "{target.name}" not found')
+            raise NoEndpoint(f'service "{target.name}" not found')
         service = entry.obj
         if service.spec.type == "ExternalName":
             return service.spec.externalName, target.port
         port = next((port for port in service.spec.ports if port.port == target.port), None)
         if port is None:
-            raise WebhookCallError(f'no service port {target.port} found for service "{target.name}"')
+            raise NoEndpoint(f'no service port {target.port} found for service "{target.name}"')
         endpoints = list(self._ready_endpoints(target, port.name))
         if not endpoints:
-            raise WebhookCallError(f'no endpoints available for service "{target.name}"')
+            raise NoEndpoint(f'no endpoints available for service "{target.name}"')
         return self._rng.choice(endpoints)
 
     def _ready_endpoints(self, target: ServiceTarget, port_name: str) -> Iterator[tuple[str, int]]:

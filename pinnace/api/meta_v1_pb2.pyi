@@ -174,36 +174,44 @@ class ListOptions(_message.Message):
     def __init__(self, labelSelector: _Optional[str] = ..., fieldSelector: _Optional[str] = ..., resourceVersion: _Optional[str] = ..., timeoutSeconds: _Optional[int] = ..., limit: _Optional[int] = ..., allowWatchBookmarks: _Optional[bool] = ..., resourceVersionMatch: _Optional[str] = ..., sendInitialEvents: _Optional[bool] = ..., **kwargs) -> None: ...
 
 class CreateOptions(_message.Message):
-    __slots__ = ("dryRun", "fieldManager", "fieldValidation")
+    __slots__ = ("dryRun", "fieldManager", "fieldValidation", "defaultManager")
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     FIELDMANAGER_FIELD_NUMBER: _ClassVar[int]
     FIELDVALIDATION_FIELD_NUMBER: _ClassVar[int]
+    DEFAULTMANAGER_FIELD_NUMBER: _ClassVar[int]
     dryRun: _containers.RepeatedScalarFieldContainer[str]
     fieldManager: str
     fieldValidation: str
-    def __init__(self, dryRun: _Optional[_Iterable[str]] = ..., fieldManager: _Optional[str] = ..., fieldValidation: _Optional[str] = ...) -> None: ...
+    defaultManager: str
+    def __init__(self, dryRun: _Optional[_Iterable[str]] = ..., fieldManager: _Optional[str] = ..., fieldValidation: _Optional[str] = ..., defaultManager: _Optional[str] = ...) -> None: ...
 
 class UpdateOptions(_message.Message):
-    __slots__ = ("dryRun", "fieldManager", "fieldValidation")
+    __slots__ = ("dryRun", "fieldManager", "fieldValidation", "defaultManager")
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     FIELDMANAGER_FIELD_NUMBER: _ClassVar[int]
     FIELDVALIDATION_FIELD_NUMBER: _ClassVar[int]
+    DEFAULTMANAGER_FIELD_NUMBER: _ClassVar[int]
     dryRun: _containers.RepeatedScalarFieldContainer[str]
     fieldManager: str
     fieldValidation: str
-    def __init__(self, dryRun: _Optional[_Iterable[str]] = ..., fieldManager: _Optional[str] = ..., fieldValidation: _Optional[str] = ...) -> None: ...
+    defaultManager: str
+    def __init__(self, dryRun: _Optional[_Iterable[str]] = ..., fieldManager: _Optional[str] = ..., fieldValidation: _Optional[str] = ..., defaultManager: _Optional[str] = ...) -> None: ...
 
 class PatchOptions(_message.Message):
-    __slots__ = ("dryRun", "force", "fieldManager", "fieldValidation")
+    __slots__ = ("dryRun", "force", "fieldManager", "fieldValidation", "defaultManager", "defaultFieldValidation")
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
     FIELDMANAGER_FIELD_NUMBER: _ClassVar[int]
     FIELDVALIDATION_FIELD_NUMBER: _ClassVar[int]
+    DEFAULTMANAGER_FIELD_NUMBER: _ClassVar[int]
+    DEFAULTFIELDVALIDATION_FIELD_NUMBER: _ClassVar[int]
     dryRun: _containers.RepeatedScalarFieldContainer[str]
     force: bool
     fieldManager: str
     fieldValidation: str
-    def __init__(self, dryRun: _Optional[_Iterable[str]] = ..., force: _Optional[bool] = ..., fieldManager: _Optional[str] = ..., fieldValidation: _Optional[str] = ...) -> None: ...
+    defaultManager: str
+    defaultFieldValidation: str
+    def __init__(self, dryRun: _Optional[_Iterable[str]] = ..., force: _Optional[bool] = ..., fieldManager: _Optional[str] = ..., fieldValidation: _Optional[str] = ..., defaultManager: _Optional[str] = ..., defaultFieldValidation: _Optional[str] = ...) -> None: ...
 
 class DeleteOptions(_message.Message):
     __slots__ = ("gracePeriodSeconds", "preconditions", "orphanDependents", "propagationPolicy", "dryRun")

@@ -7,6 +7,7 @@ Source: staging/src/k8s.io/apiserver/pkg/admission/plugin/cel and pkg/cel/mutati
 """
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from pinnace.cel.syntax import CompileError
 from pinnace.cel.types import Duration, EvaluationFailure, Field, Optional, StructValue, Timestamp, Type, Uint
 
 _TEXT_MAP = "map(string, string)"
+_GO_NAMES = {"null": "null_type", "timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
+_OWN_NAMES = re.compile(rf"\b({'|'.join(_GO_NAMES)})\b")
 _JSON_SCALARS = frozenset({str, bool, int, float, type(None)})
 _WORK_PER_ITEM = 6
 
@@ -141,8 +144,8 @@ def compile_expression(
 ) -> Program:
     """Compile an expression over variables. Types are names of CEL: "dyn", "bool", "list(string)", "authorizer"; or types.
 
-    Raises CompileError: "compilation failed: ERROR: <input>:1:5: ...", or "must evaluate to bool" if the type of the result is
-    not one of `result_types`.
+    Raises CompileError: "compilation failed: ERROR: <input>:1:5: ...", or "must evaluate to bool but got int" if the type of
+    the result is not one of `result_types`.
     """
     libraries.load_libraries()
     declared = {name: _as_type(found) for name, found in variables.items()}
@@ -155,8 +158,13 @@ def compile_expression(
         raise CompileError("compilation failed: ERROR: <input>:-1:0: expression recursion limit exceeded") from None
     if result_types and str(node.type) not in result_types:
         wanted = result_types[0] if len(result_types) == 1 else f"one of [{' '.join(result_types)}]"
-        raise CompileError(f"must evaluate to {wanted}")
+        raise CompileError(f"must evaluate to {_describe_types(wanted)} but got {_describe_types(str(node.type))}")
     return Program(text, node, declared)
+
+
+def _describe_types(text: str) -> str:
+    """Return names of types as cel-go prints them."""
+    return _OWN_NAMES.sub(lambda match: _GO_NAMES[match[0]], text)
 
 
 class Variables(dict[str, Any]):

@@ -37,6 +37,9 @@ OURS = {
     },
     "Other": {
         "pki": "Create the certificates of a cluster.",
+        "token": "Manage bootstrap tokens, with which machines join a cluster.",
+        "signer": "Sign the certificates of machines that join.",
+        "join": "Get the certificate of a kubelet for this machine.",
         "version": "Print the versions of kubectl, this client and the servers.",
         "completion": "Output a shell completion script.",
     },

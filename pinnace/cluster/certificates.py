@@ -18,7 +18,7 @@ from pathlib import Path
 from pinnace.client.config import ClientConfig, load_config
 from pinnace.client.contexts import write_context
 from pinnace.cluster.etcd import EtcdTls
-from pinnace.pki import Subject
+from pinnace.pki import CertificatePair, Subject
 from pinnace.pki.authority import CLIENT, SERVER_NAME
 from pinnace.pki.folder import (
     ADMIN,
@@ -31,6 +31,7 @@ from pinnace.pki.folder import (
     KUBELET_CLIENT,
     CertificateSpec,
     PkiFolder,
+    write_atomically,
 )
 from pinnace.runtime.tls import TlsFiles
 
@@ -156,6 +157,17 @@ def create_user_certificate(folder: Path, user: str, groups: Sequence[str], endp
     made = PkiFolder(folder).provide([CertificateSpec(user_path(user), Subject(user, tuple(groups)))], datetime.now(UTC))
     _write_client_config(folder, user_path(user), cluster, cluster.data_dir is not None)
     return made
+
+
+def write_joined(folder: Path, fleet: str, ca: bytes, pair: CertificatePair, endpoints: Sequence[str]) -> None:
+    """Write what the kubelet of a machine needs that has joined: the certificate of the authority, its own, its key and its
+    kubeconfig. Raises OSError and ConfigError.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for ending, data, mode in (("key", pair.key, 0o600), ("crt", pair.certificate, 0o644)):
+        write_atomically(folder / f"{fleet}.{ending}", data, mode=mode)
+    write_atomically(folder / f"{CLUSTER_CA.name}.crt", ca, mode=0o644)
+    _write_client_config(folder, fleet, ClientConfig(tuple(endpoints)), local=False)
 
 
 def user_path(user: str) -> str:

@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -32,8 +33,10 @@ from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
 from pinnace.cluster.folder import ClusterFolder
 from pinnace.cluster.processes import PortAllocator, choose_service_network, is_port_free
 from pinnace.cluster.spec import (
+    ADDRESS,
     APISERVER,
     CONTROLLERS,
+    DNS_PORT,
     ETCD,
     GATEWAY,
     KUBELET,
@@ -66,6 +69,8 @@ from pinnace.runtime import procfs
 from pinnace.runtime.tls import TlsFiles
 
 HTTPS_PORT = 443
+DNS_INDEX = 10
+"""The number of the DNS server's address in the network of services, as in kubeadm."""
 START_TIMEOUT = 60.0
 STOP_GRACE = 10.0
 """Seconds until SIGKILL for processes whose data is kept."""
@@ -485,6 +490,8 @@ class Cluster:
 
     def _bound_to(self, address: str, owner: ProcessRecord) -> str | None:
         """A hint for an address that cannot be changed now. None: it can be changed."""
+        if not ADDRESS.fullmatch(address):
+            return "the files of pods name it: end that program (`ss -ltnp` shows it), and start again"
         if (
             owner.component == ETCD
             and len(self.state.processes_of(ETCD)) > 1
@@ -507,6 +514,8 @@ class Cluster:
         gathered = inputs.read_inputs(given, os.environ, cwd)
         low_ports = procfs.can_listen(HTTPS_PORT)
         network = choose_service_network((HTTPS_PORT if low_ports else UNPRIVILEGED_PORT,))
+        dns = str(ip_network(network)[DNS_INDEX])
+        has_dns_port = procfs.can_listen(DNS_PORT) and is_port_free(f"{dns}:{DNS_PORT}")
         plans = plan_processes(
             self.spec,
             binary,
@@ -516,6 +525,7 @@ class Cluster:
             gathered,
             low_ports=low_ports,
             service_network=network if self.spec.runtime == PROCESS else SERVICE_NETWORK,
+            pod_dns=dns if self.spec.runtime == PROCESS and has_dns_port else "",
         )
         for warning in (*gathered.notes, *inputs.overruled_variables(plans, os.environ)):
             progress.warn(warning)

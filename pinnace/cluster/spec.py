@@ -38,6 +38,8 @@ ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 """The flags with the addresses of other processes."""
 DNS = "--dns"
 """The flag of a proxy for its DNS address."""
+DNS_PORT = 53
+"""The port of DNS in resolv.conf(5)."""
 TAKE_OVER = "--take-over"
 """The flag of a process that takes over from the running process with the same addresses."""
 NO_ACCOUNTS = ("--disable-admission-plugins", "ServiceAccount")
@@ -248,10 +250,12 @@ def plan_processes(
     *,
     low_ports: bool = True,
     service_network: str = SERVICE_NETWORK,
+    pod_dns: str = "",
 ) -> list[ProcessPlan]:
     """The plans of a cluster's processes, in starting order. `port` returns another free port at each call. `processors`: the
     processors of the machine, if API servers are pinned. `inputs`: the configuration of the components. `low_ports`: whether
-    processes may listen on the port 443. `service_network`: of cluster IPs.
+    processes may listen on the port 443. `service_network`: of cluster IPs. `pod_dns`: the address of the DNS server, port
+    53, if pods can use it.
     """
 
     def address() -> str:
@@ -310,7 +314,8 @@ def plan_processes(
         name, http = f"{PROXY}-0", address()
         argv = _module_command(
             PROXY, "--name", name, "--server", reaching(name, endpoints), "--http", http,
-            "--kubeconfig", str(certificates.client_config_path(pki, PROXY)), DNS, address(), *gateway, TAKE_OVER,
+            "--kubeconfig", str(certificates.client_config_path(pki, PROXY)),
+            DNS, f"{pod_dns}:{DNS_PORT}" if pod_dns else address(), *gateway, TAKE_OVER,
         )  # fmt: skip
         plans.append(ProcessPlan(PROXY, name, http, http, argv))
 
@@ -321,6 +326,7 @@ def plan_processes(
             "--kubeconfig", str(certificates.client_config_path(pki, name)),
             "--nodes", str(count), "--node-prefix", NODE_PREFIX, "--first-index", str(first),
             "--runtime", spec.runtime, "--root-dir", str(pods_folder(spec.data_dir) / name), "--listen", address(),
+            *(("--cluster-dns", pod_dns) if pod_dns and spec.proxy else ()),
         )  # fmt: skip
         plans.append(ProcessPlan(KUBELET, name, http, http, argv))
     return [_with_hooks(_with_inputs(plan, inputs), hooks) for plan in _assign_processors(plans, processors)]

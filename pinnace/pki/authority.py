@@ -87,10 +87,10 @@ class Authority:
     def create(cls, name: str, now: datetime, lifetime: timedelta = CA_LIFETIME) -> "Authority":
         key = ec.generate_private_key(ec.SECP256R1())
         subject = Subject(name).name()
-        builder = _prepare_certificate(subject, subject, key, now, lifetime)
+        builder = _prepare_certificate(subject, subject, key.public_key(), now, lifetime)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
-        return cls(_sign_certificate(builder, key, key))
+        return cls(CertificatePair(_sign_certificate(builder, key), _private_bytes(key)))
 
     def signed(self, certificate: x509.Certificate) -> bool:
         """Whether the certificate was issued by this authority."""
@@ -110,6 +110,19 @@ class Authority:
     ) -> CertificatePair:
         """A client certificate; with `hosts` (names and addresses), also a server certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self.certify(key.public_key(), subject, now, hosts=hosts, lifetime=lifetime)
+        return CertificatePair(certificate, _private_bytes(key))
+
+    def certify(
+        self,
+        key: ec.EllipticCurvePublicKey,
+        subject: Subject,
+        now: datetime,
+        *,
+        hosts: Sequence[str] = (),
+        lifetime: timedelta = LIFETIME,
+    ) -> bytes:
+        """As `issue`, for a public key whose private key is elsewhere. Return the certificate in PEM."""
         builder = _prepare_certificate(subject.name(), self._certificate.subject, key, now, lifetime)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
@@ -119,12 +132,12 @@ class Authority:
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        return _sign_certificate(builder.add_extension(issuer, critical=False), key, self._key)
+        return _sign_certificate(builder.add_extension(issuer, critical=False), self._key)
 
 
 def generate_key() -> bytes:
     """Return a new private key, P-256 in PEM."""
-    return ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return _private_bytes(ec.generate_private_key(ec.SECP256R1()))
 
 
 def public_key_of(key: bytes) -> bytes:
@@ -134,14 +147,14 @@ def public_key_of(key: bytes) -> bytes:
 
 
 def _prepare_certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, lifetime: timedelta
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
 ) -> x509.CertificateBuilder:
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - SKEW)
         .not_valid_after(now + lifetime)
@@ -149,12 +162,12 @@ def _prepare_certificate(
     )
 
 
-def _sign_certificate(
-    builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey
-) -> CertificatePair:
-    certificate = builder.sign(by, hashes.SHA256())
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return CertificatePair(certificate.public_bytes(Encoding.PEM), private)
+def _sign_certificate(builder: x509.CertificateBuilder, by: ec.EllipticCurvePrivateKey) -> bytes:
+    return builder.sign(by, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def _private_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:

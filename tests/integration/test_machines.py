@@ -172,6 +172,17 @@ def test_leader_and_another_machine_that_cannot_reach_each_other_go_on(site: Sit
     assert set(result["created"]) <= {pod["metadata"]["name"] for pod in list_pods(site)}
 
 
+def test_machine_joins_by_a_token_and_gets_no_key_of_the_cluster(site: Site) -> None:
+    first, new = site.machines[0], site.joining
+    first.start("signer")
+    wait_until(lambda: "signer on" in first.log("signer"))
+    command = first.execute("token", KUBECONFIG=str(site.pki / "admin.conf")).strip()
+    print(new.execute("join", JOIN=command), end="")
+    assert {path.name for path in (new.folder / "pki").iterdir()} == {"ca.crt", "delta.crt", "delta.key", "delta.conf"}
+    new.start("worker")
+    wait_until(lambda: count_ready_nodes(site) == 20)
+
+
 @pytest.mark.skipif(find_library() is None, reason="libfaketime is not installed")
 def test_clocks_that_differ_by_ten_seconds_change_nothing(tmp_path: Path) -> None:
     with make_site(tmp_path) as site:

@@ -159,7 +159,7 @@ class Members(EtcdStorage):
     async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> KeyPage:
         return await self.store.page(prefix, after=after, limit=limit, revision=revision)
 
-    async def watch_member(self, member: EtcdMember, start_revision: int) -> AsyncGenerator[ChangeBatch]:
+    async def watch_member(self, member: EtcdMember, start_revision: int, *_: object) -> AsyncGenerator[ChangeBatch]:
         async with aclosing(self.store.watch(start_revision)) as inner:
             yield await anext(inner)
             if member.endpoint == "etcd-0:2379":

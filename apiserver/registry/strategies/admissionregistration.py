@@ -1,6 +1,6 @@
 """Webhook configurations, admission policies and their bindings.
 
-Expressions are compiled when an object is written, and again when it takes effect (pinnace.apiserver.webhooks).
+Expressions are compiled in a thread when an object is written, and again when it takes effect (pinnace.apiserver.webhooks).
 
 Source: pkg/apis/admissionregistration/validation/validation.go and v1/defaults.go of Kubernetes 1.36.
 """
@@ -29,7 +29,9 @@ from pinnace.api.admissionregistration_v1_pb2 import (
     Validation,
     WebhookClientConfig,
 )
+from pinnace.api.resources import Resource
 from pinnace.api.status import Violation
+from pinnace.apiserver.registry.large import LARGE, LargeResultCache
 from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy
 from pinnace.apiserver.registry.validation.expressions import (
     MAX_EXPRESSIONS,
@@ -73,6 +75,8 @@ REINVOCATION_POLICIES = ("IfNeeded", "Never")
 VALIDATION_ACTIONS = ("Audit", "Deny", "Warn")
 VALUE_TYPES = ("string", "null")
 """The types of the results of valueExpressions."""
+MUTATION_TYPES = {"ApplyConfiguration": ("Object",), "JSONPatch": ("list(JSONPatch)",)}
+"""The types of the results of mutations, by patchType."""
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SCOPES = ("*", "Cluster", "Namespaced")
 _SIDE_EFFECTS = ("None", "NoneOnDryRun")
@@ -96,7 +100,40 @@ _MAX_LABEL = 63
 _URL_FORM = "; desired format: https://host[/path]"
 
 
-class WebhookConfigurationStrategy(Strategy[Any]):
+class CompilingStrategy(Strategy[Any]):
+    """A kind with expressions. They are compiled in a thread before the event loop validates the object, because those of one
+    object take up to a second. The violations of the latest objects are remembered."""
+
+    is_slow = needs_compilation = True
+
+    def __init__(self, resource: Resource[Any]) -> None:
+        super().__init__(resource)
+        self._remembered: LargeResultCache[list[Violation]] = LargeResultCache()
+
+    def check_expressions(self, obj: Any, out: list[Violation]) -> None:
+        """As `check_fields`, which remembers the result."""
+        raise NotImplementedError
+
+    def check_fields(self, obj: Any, out: list[Violation]) -> None:
+        def compute() -> list[Violation]:
+            violations: list[Violation] = []
+            self.check_expressions(obj, violations)
+            return violations
+
+        parts = type(obj)()
+        parts.CopyFrom(obj)
+        parts.ClearField("metadata")
+        key = obj.metadata.name, parts.SerializeToString(deterministic=True)
+        out += self._remembered.get(LARGE, key, compute)
+
+    def precompute(self, obj: Any) -> None:
+        new = type(obj)()
+        new.CopyFrom(obj)
+        self.prepare_create(new)
+        self.validate(new)
+
+
+class WebhookConfigurationStrategy(CompilingStrategy):
     """The strategy of ValidatingWebhookConfiguration and MutatingWebhookConfiguration."""
 
     has_generation = True
@@ -118,7 +155,7 @@ class WebhookConfigurationStrategy(Strategy[Any]):
             for rule in webhook.rules:
                 _set_default(rule.rule, "scope", "*")
 
-    def check_fields(self, obj: AnyWebhookConfiguration, out: list[Violation]) -> None:
+    def check_expressions(self, obj: AnyWebhookConfiguration, out: list[Violation]) -> None:
         if expressions_size(obj) > MAX_EXPRESSIONS:
             out.append(too_long("webhooks", MAX_EXPRESSIONS))
             return
@@ -133,13 +170,13 @@ class WebhookConfigurationStrategy(Strategy[Any]):
             seen.add(webhook.name)
 
 
-class ValidatingAdmissionPolicyStrategy(StatusStrategy[ValidatingAdmissionPolicy]):
+class ValidatingAdmissionPolicyStrategy(CompilingStrategy, StatusStrategy[Any]):
     has_generation = True
 
     def set_defaults(self, obj: ValidatingAdmissionPolicy) -> None:
         _default_policy(obj)
 
-    def check_fields(self, obj: ValidatingAdmissionPolicy, out: list[Violation]) -> None:
+    def check_expressions(self, obj: ValidatingAdmissionPolicy, out: list[Violation]) -> None:
         if expressions_size(obj) > MAX_EXPRESSIONS:
             out.append(too_long("spec", MAX_EXPRESSIONS))
             return
@@ -174,13 +211,13 @@ class ValidatingAdmissionPolicyStrategy(StatusStrategy[ValidatingAdmissionPolicy
                 out.append(unsupported(f"status.conditions[{index}].status", condition.status, _CONDITION_STATUSES))
 
 
-class MutatingAdmissionPolicyStrategy(Strategy[MutatingAdmissionPolicy]):
+class MutatingAdmissionPolicyStrategy(CompilingStrategy):
     has_generation = True
 
     def set_defaults(self, obj: MutatingAdmissionPolicy) -> None:
         _default_policy(obj)
 
-    def check_fields(self, obj: MutatingAdmissionPolicy, out: list[Violation]) -> None:
+    def check_expressions(self, obj: MutatingAdmissionPolicy, out: list[Violation]) -> None:
         if expressions_size(obj) > MAX_EXPRESSIONS:
             out.append(too_long("spec", MAX_EXPRESSIONS))
             return
@@ -529,12 +566,9 @@ def _validate_value_expression(text: str, variables: VariableTypes, path: str, o
         out.append(required(path, f"must not exceed {MAX_VALUE_EXPRESSION} bytes in length"))
     else:
         try:
-            result_type = compile_expression(trimmed, variables).result_type
+            compile_expression(trimmed, variables, result_types=VALUE_TYPES)
         except CompileError as error:
             out.append(invalid(path, text, str(error)))
-        else:
-            if result_type not in VALUE_TYPES:
-                out.append(invalid(path, text, "must evaluate to one of [string null_type]"))
 
 
 def _validate_mutation(mutation: Mutation, variables: VariableTypes, path: str, out: list[Violation]) -> None:
@@ -558,7 +592,7 @@ def _validate_mutation(mutation: Mutation, variables: VariableTypes, path: str, 
         elif not change.expression.strip():
             out.append(required(f"{where}.expression", "expression is not specified"))
         else:
-            _validate_expression(change.expression, variables, (), f"{where}.expression", out)
+            _validate_expression(change.expression, variables, MUTATION_TYPES[patch_type], f"{where}.expression", out)
 
 
 def _validate_param_ref(ref: ParamRef, path: str, out: list[Violation]) -> None:

@@ -101,6 +101,10 @@ PROBE_INTERVAL = 1.0
 """Seconds without a response after which progress is requested, repeatedly."""
 SILENCE_LIMIT = 4.0
 """Seconds without a response after which the stream is considered dead."""
+SUSPECT_INTERVAL, SUSPECT_LIMIT = 0.2, 0.6
+"""The same for the watch of a member that other calls have left, because it failed or did not answer for QUICK seconds: seconds
+between requests of progress, and seconds after the first one. If its machine is dead, the connection would break only after two
+to three seconds, and until then no leader is elected. If it is not, the watch resumes at another member."""
 _PROBE = WatchRequest(progress_request=WatchProgressRequest())
 
 FIRST_REVISION = 1
@@ -150,7 +154,7 @@ class EtcdStorage:
     async def watch(self, start_revision: int) -> AsyncGenerator[ChangeBatch]:
         member = self._watched = self._members.current
         try:
-            async with aclosing(watch_member(member, start_revision)) as batches:
+            async with aclosing(watch_member(member, start_revision, lambda: member is not self._members.current)) as batches:
                 async for batch in batches:
                     yield batch
         except StorageUnavailable:
@@ -379,13 +383,15 @@ class StallDetector:
             )
 
 
-async def watch_member(member: EtcdMember, start_revision: int) -> AsyncGenerator[ChangeBatch]:
-    """Watch all keys from `start_revision` on. Raises Compacted, StorageUnavailable. The call is cancelled when the watch is
-    closed."""
+async def watch_member(
+    member: EtcdMember, start_revision: int, is_suspect: Callable[[], bool] = lambda: False
+) -> AsyncGenerator[ChangeBatch]:
+    """Watch all keys from `start_revision` on. `is_suspect`: whether other calls have left the member. Raises Compacted,
+    StorageUnavailable. The call is cancelled when the watch is closed."""
     assembler, stall = FragmentAssembler(start_revision), StallDetector()
     loop = asyncio.get_running_loop()
     call = member.watch.Watch(metadata=REQUIRE_LEADER)
-    reader = WatchReader(call)
+    reader = WatchReader(call, is_suspect)
     probing = asyncio.create_task(reader.probe_silent_watch())
     try:
         await _write(call, WatchRequest(create_request=_watch_all_request(max(1, start_revision - 1))))
@@ -429,8 +435,9 @@ class WatchReader:
     of them wait in etcd and in the connection, and the cache is seconds behind.
     """
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Any, is_suspect: Callable[[], bool] = lambda: False) -> None:
         self._call = call
+        self._is_suspect = is_suspect
         self._reading_since: float | None = None
         self._silence = ""
 
@@ -449,17 +456,23 @@ class WatchReader:
         return response
 
     async def probe_silent_watch(self) -> None:
-        """Request progress after each PROBE_INTERVAL without a response. Cancel the call after SILENCE_LIMIT."""
+        """Request progress after each PROBE_INTERVAL without a response. Cancel the call after SILENCE_LIMIT. Both are shorter
+        for a suspect member."""
         loop = asyncio.get_running_loop()
-        probed = loop.time()
+        asked = probed = loop.time()
         while not self._silence:
-            await asyncio.sleep(max(self._reading_since or loop.time(), probed) + PROBE_INTERVAL - loop.time())
+            suspect = self._is_suspect()
+            interval = SUSPECT_INTERVAL if suspect else PROBE_INTERVAL
             since, now = self._reading_since, loop.time()
-            if since is None or now - max(since, probed) < PROBE_INTERVAL:
+            due = max(since or now, probed) + interval
+            if since is None or now < due:
+                await asyncio.sleep(min(due - now, SUSPECT_INTERVAL))
                 continue
+            if probed <= since:  # the first request after the last response
+                asked = now
             probed = now
-            if now - since >= SILENCE_LIMIT:
-                silence = f"the watch received nothing for {SILENCE_LIMIT:g} s"
+            if now - since >= SILENCE_LIMIT or (suspect and now - asked >= SUSPECT_LIMIT):
+                silence = f"the watch received nothing for {now - since:.1f} s"
                 self._silence = f"{silence}, not even progress (etcd's gRPC proxy sends none: connect to the members)"
             else:
                 try:

@@ -48,6 +48,8 @@ class ProcessPlan(TypedDict):
     """Use the end of the log if the process fails without a message."""
     mounts: list[BindMount]
     """The mounts of the container in a mount namespace of its own. Empty: it has none (see mounts)."""
+    hostname: NotRequired[str]
+    """The host name in the namespace."""
     terminal: NotRequired[bool]
     """Whether stdin is a terminal, which becomes the controlling terminal."""
     enter: NotRequired[int]

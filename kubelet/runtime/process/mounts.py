@@ -1,4 +1,4 @@
-"""The mount namespace of a container: volumes at their mountPath. Standard library only.
+"""The namespaces of a container: volumes at their mountPath, and the host name of the pod. Standard library only.
 
     /              the machine's, as it is
     /data          a volume, bound there, although the machine has no /data
@@ -13,13 +13,14 @@ have links in their root directory only (see plan). It is not a sandbox: a proce
 
 `python -m pinnace.kubelet.runtime.process.mounts FOLDER` makes an empty namespace in FOLDER, and exits with 0 if that works.
 
-Source: mount(2), pivot_root(2), mount_namespaces(7); bubblewrap and runc do the same.
+Source: mount(2), pivot_root(2), mount_namespaces(7), uts_namespaces(7); bubblewrap and runc do the same.
 """
 
 import ctypes
 import errno
 import os
 import platform
+import socket
 import stat
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from pathlib import Path
 
 from pinnace.kubelet.runtime.process.files import BindMount
 
-_CLONE_NEWNS = 0x20000
+_CLONE_NEWNS, _CLONE_NEWUTS = 0x20000, 0x4000000
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 8192, 16384, 1 << 18
 _MNT_DETACH = 2
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
@@ -55,14 +56,16 @@ def can_mount(environment: dict[str, str]) -> bool:
         return done.returncode == 0
 
 
-def enter_new_namespace(mounts: Sequence[BindMount], folder: Path) -> None:
-    """Move this process, which must be single-threaded, to a namespace with these mounts. `folder`: a directory of the machine
-    for NEW_ROOT and COVER. Raises OSError.
+def enter_new_namespace(mounts: Sequence[BindMount], folder: Path, hostname: str = "") -> None:
+    """Move this process, which must be single-threaded, to a namespace with these mounts and, if it is not empty, with this
+    host name. `folder`: a directory of the machine for NEW_ROOT and COVER. Raises OSError.
     """
     root, cover = folder / NEW_ROOT, folder / COVER
     for path in (root, cover):
         path.mkdir(exist_ok=True)
-    _raise_errno(_libc.unshare(_CLONE_NEWNS), "unshare")
+    _raise_errno(_libc.unshare(_CLONE_NEWNS | (_CLONE_NEWUTS if hostname else 0)), "unshare")
+    if hostname:
+        socket.sethostname(hostname)
     _mount("none", "/", _MS_REC | _MS_PRIVATE)
     _mount("/", str(root), _MS_BIND | _MS_REC)
     for mount in mounts:
@@ -83,12 +86,13 @@ def enter_new_namespace(mounts: Sequence[BindMount], folder: Path) -> None:
 
 
 def enter_namespace_of(pid: int) -> None:
-    """Move this process to the mount namespace of another. Raises OSError."""
-    descriptor = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _raise_errno(_libc.setns(descriptor, _CLONE_NEWNS), "setns")
-    finally:
-        os.close(descriptor)
+    """Move this process to the namespaces of another. Raises OSError."""
+    for name, kind in (("uts", _CLONE_NEWUTS), ("mnt", _CLONE_NEWNS)):
+        descriptor = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _raise_errno(_libc.setns(descriptor, kind), "setns")
+        finally:
+            os.close(descriptor)
 
 
 def _resolve_path(path: str) -> str:

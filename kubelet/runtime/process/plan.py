@@ -38,6 +38,7 @@ from pinnace.kubelet.runtime.downward import field_value, resource_value
 from pinnace.kubelet.runtime.interface import UnsupportedPod
 from pinnace.kubelet.runtime.process import files
 from pinnace.kubelet.runtime.process.files import BindMount, ProcessPlan
+from pinnace.kubelet.runtime.process.host_names import short_host_name
 from pinnace.kubelet.runtime.process.images import ImageProgram, ImageTable, container_command
 from pinnace.kubelet.runtime.process.objects import (
     NO_OBJECTS,
@@ -57,8 +58,6 @@ NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 LARGEST = 2 << 20
 """Maximum length of all arguments and variables: a quarter of the default stack limit of 8 MiB."""
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_HOSTNAME = 63
-"""Maximum length of a host name, as in Kubernetes."""
 _SHOWN = 100
 """Maximum length of a variable's name in messages."""
 _MUST_BE = {"Directory": Path.is_dir, "File": Path.is_file, "Socket": Path.is_socket, "CharDevice": Path.is_char_device,
@@ -125,7 +124,7 @@ def base_environment(pod: Pod, home: str) -> dict[str, str]:
         "TMPDIR": home,
         "PWD": home,
         "PINNACE_ROOT": home,
-        "HOSTNAME": (pod.spec.hostname or pod.metadata.name)[:_HOSTNAME].rstrip("-."),
+        "HOSTNAME": short_host_name(pod),
     }
 
 

@@ -2,6 +2,7 @@
 
     <root>/lock                                    one kubelet at a time
     <root>/pods/<uid>/node, address                the pod's node and address
+    <root>/pods/<uid>/hosts, resolv.conf           /etc/hosts and /etc/resolv.conf of its containers
     <root>/pods/<uid>/volumes/<volume>             emptyDirs, and the files of ConfigMaps, Secrets and the downward API
     <root>/pods/<uid>/containers/<name>/root       the container's start directory (see plan)
     <root>/pods/<uid>/containers/<name>/<attempt>  one run of it (see files); the last two are kept
@@ -47,8 +48,9 @@ from pinnace.kubelet.runtime.interface import (
     to_past_moment,
 )
 from pinnace.kubelet.runtime.process import files
-from pinnace.kubelet.runtime.process.files import ExitRecord, ProcessPlan, RunningRecord
+from pinnace.kubelet.runtime.process.files import BindMount, ExitRecord, ProcessPlan, RunningRecord
 from pinnace.kubelet.runtime.process.handlers import AttemptCalls
+from pinnace.kubelet.runtime.process.host_names import HOSTS, NO_DNS, RESOLVER, ClusterDns, host_name, hosts_file, resolver_file
 from pinnace.kubelet.runtime.process.images import ImageTable
 from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects
 from pinnace.kubelet.runtime.process.plan import (
@@ -284,9 +286,10 @@ class ProcessRuntime:
         objects: Callable[[str], Objects] = lambda uid: NO_OBJECTS,
         images: ImageTable = NO_IMAGES,
         mounts: bool = False,
+        dns: ClusterDns = NO_DNS,
     ) -> None:
         """`services`: the variables of services, which a container gets when it starts. `objects`: the objects to which a pod
-        refers, by uid. `mounts`: whether containers with volumes get a mount namespace.
+        refers, by uid. `mounts`: whether containers get a mount namespace. `dns`: the DNS server of the cluster.
         """
         self._root = root
         self._clock = clock
@@ -294,6 +297,7 @@ class ProcessRuntime:
         self._objects = objects
         self._images = images
         self._mounts = mounts
+        self._dns = dns
         self._pods: dict[str, _Sandbox] = {}
         self._notify: Callable[[str], None] = lambda uid: None
         self._removals: set[asyncio.Task[None]] = set()
@@ -361,11 +365,29 @@ class ProcessRuntime:
             plan["mounts"] = [
                 {**mount, "read_only": mount["read_only"] or names[mount["target"]] in read_only} for mount in mounts
             ]
+            plan["mounts"] += [mount for mount in self._write_name_files(sandbox) if mount["target"] not in names]
+            plan["hostname"] = host_name(pod, self._dns.domain)
             if (wanted := container.workingDir).startswith("/"):
                 plan["cwd"] = wanted
         else:
             self._provide_kubeconfig(sandbox, container, where, plan["env"])
         return plan
+
+    def _write_name_files(self, sandbox: _Sandbox) -> list[BindMount]:
+        """Write /etc/hosts and /etc/resolv.conf of the pod, and return their mounts. Raises OSError."""
+        pod, machine = sandbox.pod, Path(RESOLVER)
+        contents = {
+            HOSTS: hosts_file(pod, sandbox.addresses.pod, self._dns.domain),
+            RESOLVER: resolver_file(pod, self._dns, machine.read_text() if machine.is_file() else ""),
+        }
+        mounts = []
+        for target, text in contents.items():
+            if text is not None:
+                source = sandbox.folder / Path(target).name
+                if not source.exists() or target == RESOLVER:  # a container may have changed its /etc/hosts
+                    source.write_text(text)
+                mounts.append(BindMount(source=str(source), target=target, read_only=False))
+        return mounts
 
     def _provide_kubeconfig(
         self, sandbox: _Sandbox, container: Container, where: Mapping[str, str], environment: dict[str, str]

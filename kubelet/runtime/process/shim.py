@@ -271,7 +271,7 @@ class Shim:
     def _prepare_mounts(self, prepare: Callable[[], None]) -> None:
         """Run in the child. subprocess does not pass on the message of an exception there, so a pipe does."""
         try:
-            mounts.enter_new_namespace(self._plan["mounts"], self._folder)
+            mounts.enter_new_namespace(self._plan["mounts"], self._folder, self._plan.get("hostname", ""))
             os.chdir(self._plan["cwd"])
         except OSError as error:
             where = f"workingDir {error.filename}: " if error.filename == self._plan["cwd"] else ""

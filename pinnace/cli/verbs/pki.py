@@ -1,5 +1,6 @@
 """The verb `pki`: certificates of clusters without `pinnace up`, and of users of any cluster."""
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,9 @@ from pinnace.cli.settings import SHOWN, Settings
 from pinnace.cli.terminal import print_note, print_result
 
 RELOAD_SECONDS = 3.0
-"""Seconds within which API servers read a changed key file."""
+"""Seconds within which API servers read a changed key file, if they cannot be asked."""
+RELOAD_TIMEOUT, RELOAD_POLL, ANSWER_TIMEOUT = 20.0, 0.1, 2.0
+"""Seconds for which a rotation waits for API servers that run, between two questions, and for an answer."""
 
 
 @verb(
@@ -104,7 +107,9 @@ def pki(
         if servers or hosts or etcd_hosts or gateway or fleets or user or groups:
             raise usage_failure("--rotate-service-account-key creates no certificate", hint="use it without other options")
         with _translate_errors(folder):
-            PkiFolder(_find_signing_folder(folder)).rotate_signing_key(lambda: time.sleep(RELOAD_SECONDS))
+            signing = _find_signing_folder(folder)
+            known = asyncio.run(_read_token_keys(signing))
+            PkiFolder(signing).rotate_signing_key(lambda: asyncio.run(_await_new_token_key(signing, known)))
         print_result("replaced the key of service account tokens\n")
         return
     if user:
@@ -147,6 +152,49 @@ def _create_cluster_certificates(
 
     addresses = parse_endpoints(servers)
     return create_certificates(folder, addresses, fleets, (*LOOPBACK, *hosts), (*LOOPBACK, *etcd_hosts), gateway=gateway)
+
+
+async def _read_token_keys(pki: Path) -> dict[str, bytes]:
+    """Return the key set for tokens of each API server of the administrator's configuration that answers, by its address.
+    Raises ConfigError."""
+    from pinnace.api.tokens_pb2 import GetIssuerRequest, TokenIssuer
+    from pinnace.client.config import load_config
+    from pinnace.client.connection import Connection
+    from pinnace.client.errors import ApiError
+    from pinnace.cluster.certificates import client_config_path
+    from pinnace.pki.folder import ADMIN
+
+    path, keys = client_config_path(pki, ADMIN), dict[str, bytes]()
+    if not path.is_file():
+        return keys
+    config = load_config(file=path)
+
+    async def read(endpoint: str) -> None:
+        connection = Connection([endpoint], tls=config.tls)
+        try:
+            method = "/pinnace.v1.Tokens/GetIssuer"
+            issuer = await connection.call(method, GetIssuerRequest(), TokenIssuer, timeout=ANSWER_TIMEOUT, retry=False)
+            keys[endpoint] = issuer.keys
+        except ApiError:  # it does not run, and reads the keys when it starts
+            pass
+        finally:
+            await connection.close()
+
+    await asyncio.gather(*map(read, config.endpoints))
+    return keys
+
+
+async def _await_new_token_key(pki: Path, known: Mapping[str, bytes]) -> None:
+    """Return when the API servers that run have read the new key. `known`: their key sets before. Raises Failure."""
+    if not known:
+        await asyncio.sleep(RELOAD_SECONDS)
+        return
+    deadline = time.monotonic() + RELOAD_TIMEOUT
+    while behind := [name for name, keys in (await _read_token_keys(pki)).items() if keys == known.get(name)]:
+        if time.monotonic() > deadline:
+            message = f"the API server {behind[0]} has not read the new key within {RELOAD_TIMEOUT:g} s"
+            raise Failure(message, hint="see its log; the previous key remains in use: rotate again")
+        await asyncio.sleep(RELOAD_POLL)
 
 
 def _create_user_certificate(folder: Path, user: str, groups: Sequence[str], servers: str) -> Sequence[str]:

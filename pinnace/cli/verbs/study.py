@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from pinnace.cli.outcomes import ExitCode, Failure, usage_failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import Table, print_note, print_result
 from pinnace.runtime.configuration import ConfigurationError
+from pinnace.study.dask_workers import WorkersError, dask_workers
 from pinnace.study.execution import Run, execute_runs, local_processes, plan_runs, provenance, stored_key
 from pinnace.study.plan import Study, read_study
 from pinnace.study.report import (
@@ -59,6 +62,7 @@ def _plan_options(function: click.decorators.FC) -> click.decorators.FC:
         pinnace study run examples/studies/small.yaml                     # generated traces, some seconds
         pinnace study run examples/studies/openb.yaml --trace openb/      # files of a trace in a folder
         pinnace study run mine.yaml --profile Mine --seed 1 --seed 2      # a part of the study
+        pinnace study run mine.yaml --executor dask=tcp://10.0.0.1:8786   # on the machines of a dask cluster
     """,
 )
 @_plan_options
@@ -66,6 +70,11 @@ def _plan_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.option("--seed", "seeds", multiple=True, type=click.IntRange(min=0), help="Run only this seed. Repeatable.")
 @click.option(
     "--jobs", type=click.IntRange(min=0), default=0, metavar="N", help="Number of processes. By default, one for each core."
+)
+@click.option(
+    "--executor",
+    metavar="dask=ADDRESS",
+    help="Run on the workers of a dask.distributed cluster, such as dask=tcp://10.0.0.1:8786.",
 )
 def run(
     settings: Settings,
@@ -75,8 +84,11 @@ def run(
     profiles: Sequence[str],
     seeds: Sequence[int],
     jobs: int,
+    executor: str | None,
 ) -> None:
     """Run a study: all traces with all profiles and seeds.
+
+    Workers of --executor need the same version of pinnace, and the files of the study at the same paths.
 
     Finished runs are kept in the folder of the results. After an interruption, the same command continues. It prints a table of
     means over the seeds with half of the 95 % confidence interval, and writes CSV files, plots and report.html.
@@ -94,8 +106,10 @@ def run(
     errors: list[str] = []
     if stored < len(runs):
         try:
-            with local_processes(jobs) as executor:
-                errors = execute_runs(runs, target, executor, progress.show)
+            with _executor(executor, jobs) as pool:
+                errors = execute_runs(runs, target, pool, progress.show)
+        except WorkersError as error:
+            raise Failure(str(error), code=ExitCode.UNAVAILABLE) from error
         except KeyboardInterrupt:
             raise Failure(
                 "interrupted", hint="the same command continues with the runs that are missing", code=ExitCode.INTERRUPTED
@@ -112,6 +126,18 @@ def report(settings: Settings, file: Path, folder: Path | None, out: Path | None
     chosen = _read(file, folder, out)
     target = out or Path(f"{chosen.name}-results")
     _report(chosen, target, _load(chosen))
+
+
+def _executor(executor: str | None, jobs: int) -> AbstractContextManager[Executor]:
+    """Return the local processes, or the workers that --executor names."""
+    if executor is None:
+        return local_processes(jobs)
+    kind, _, address = executor.partition("=")
+    if kind != "dask" or not address:
+        raise usage_failure(f"--executor: expected dask=ADDRESS, got {executor}")
+    if jobs:
+        raise usage_failure("--jobs is the number of local processes: it cannot be combined with --executor")
+    return dask_workers(address)
 
 
 class _Progress:

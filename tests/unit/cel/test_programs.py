@@ -69,8 +69,8 @@ def test_errors_are_values(text: str, message: str) -> None:
         ("object.nope +", "compilation failed: ERROR: <input>:1:14: Syntax error: mismatched input '<EOF>' expecting {'[', "),
         ("request.nope == 1", "compilation failed: ERROR: <input>:1:8: undefined field 'nope'"),
         ("variables.x", "compilation failed: ERROR: <input>:1:1: undeclared reference to 'variables' (in container '')"),
-        ("object.spec", "must evaluate to bool"),
-        ("'x'", "must evaluate to bool"),
+        ("object.spec", "must evaluate to bool but got dyn"),
+        ("'x'", "must evaluate to bool but got string"),
     ],
 )
 def test_compile_errors(text: str, message: str) -> None:
@@ -80,7 +80,7 @@ def test_compile_errors(text: str, message: str) -> None:
 
 
 def test_result_may_have_several_types() -> None:
-    with pytest.raises(CompileError, match=r"must evaluate to one of \[string null\]"):
+    with pytest.raises(CompileError, match=r"must evaluate to one of \[string null_type\] but got "):
         compile_expression("1", result_types=["string", "null"])
     assert compile_expression("null", result_types=["string", "null"]).result_type == "null"
 

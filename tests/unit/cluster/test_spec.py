@@ -113,6 +113,16 @@ def test_process_kubelets_serve_api_servers_and_use_the_cluster_folder() -> None
     assert argument(by_name["apiserver-0"], "--kubelet-client-certificate") == "/d/pki/apiserver-kubelet-client.crt"
 
 
+def test_pods_ask_the_proxy_for_names_at_the_port_of_dns_or_not_at_all() -> None:
+    spec = ClusterSpec(runtime="process", proxy=True)
+    by_name = {p.name: p.argv for p in plan_processes(spec, BINARY, ports(), pod_dns="127.255.8.10")}
+    assert argument(by_name["proxy-0"], "--dns") == "127.255.8.10:53"
+    assert argument(by_name["kubelet-0"], "--cluster-dns") == "127.255.8.10"
+    by_name = {p.name: p.argv for p in plan_processes(spec, BINARY, ports())}
+    assert argument(by_name["proxy-0"], "--dns").startswith("127.0.0.1:")
+    assert "--cluster-dns" not in by_name["kubelet-0"]
+
+
 @pytest.mark.parametrize(
     "counts",
     [

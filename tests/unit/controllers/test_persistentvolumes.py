@@ -165,9 +165,8 @@ class World:
 
     async def settle(self, rounds: int = 6) -> None:
         """Sync all keys until nothing changes."""
-        self.controller._expectations = self.protection_expectations = SimpleNamespace(
-            wait_until_met=_met, expect_version=_wrote
-        )  # type: ignore[assignment]
+        met: Any = SimpleNamespace(wait_until_met=_met, expect_version=_wrote)
+        self.controller._expectations = self.protection_expectations = met
         for _ in range(rounds):
             before = self._revision
             for controller in (self.controller, self.protection):

@@ -73,7 +73,7 @@ def of_webhook(**more: Any) -> list[str]:
         ]),
         (
             {"matchConditions": [{"name": "a", "expression": "1"}]},
-            ['matchConditions[0].expression: Invalid value: "1": must evaluate to bool'],
+            ['matchConditions[0].expression: Invalid value: "1": must evaluate to bool but got int'],
         ),
         (
             {"matchConditions": [{"name": "a", "expression": "true"}] * 2},
@@ -124,7 +124,8 @@ def test_names_of_webhooks_are_unique() -> None:
             ['spec.paramKind.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c'],
         ),
         ({"auditAnnotations": [{"key": "a", "valueExpression": "1"}]}, [
-            'spec.auditAnnotations[0].valueExpression: Invalid value: "1": must evaluate to one of [string null_type]'
+            'spec.auditAnnotations[0].valueExpression: Invalid value: "1": must evaluate to one of [string null_type] '
+            "but got int"
         ]),
     ],
 )  # fmt: skip
@@ -148,6 +149,17 @@ def test_params_are_declared_only_with_kind() -> None:
         (
             {"mutations": [{"patchType": "JSONPatch"}]},
             ["spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch"],
+        ),
+        (
+            {"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]},
+            ['spec.mutations[0].jsonPatch.expression: Invalid value: "[]": must evaluate to list(JSONPatch) but got list(dyn)'],
+        ),
+        (
+            {"mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "null"}}]},
+            [
+                'spec.mutations[0].applyConfiguration.expression: Invalid value: "null": must evaluate to Object '
+                "but got null_type"
+            ],
         ),
     ],
 )

@@ -58,6 +58,25 @@ async def test_watch_without_responses_names_the_proxy(monkeypatch: pytest.Monke
     assert call.requests > 0
 
 
+async def test_watch_of_a_member_that_calls_have_left_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API servers whose etcd was on a dead machine noticed it after three seconds, and elected no leader before."""
+    monkeypatch.setattr(storage, "SUSPECT_INTERVAL", 0.01)
+    monkeypatch.setattr(storage, "SUSPECT_LIMIT", 0.03)
+    left = asyncio.Event()
+    call = SilentCall()
+    reader = WatchReader(call, left.is_set)
+    probing = asyncio.create_task(reader.probe_silent_watch())
+    reading = asyncio.create_task(reader.read())
+    await asyncio.sleep(0.05)
+    assert not reading.done() and call.requests == 0, "it has a second"
+    left.set()
+    async with asyncio.timeout(storage.PROBE_INTERVAL):
+        with pytest.raises(StorageUnavailable, match="the watch received nothing"):
+            await reading
+    await probing
+    assert call.requests > 0, "it was asked before"
+
+
 async def test_writing_to_a_cancelled_watch_leaves_the_error_to_the_reader() -> None:
     await storage._write(CancelledCall(), storage._PROBE)
 

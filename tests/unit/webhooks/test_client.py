@@ -1,8 +1,10 @@
 """The HTTPS client: certificates, services, limits, and what a bad webhook costs."""
 
 import asyncio
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,6 +17,7 @@ from pinnace.apiserver.webhooks import client as client_module
 from pinnace.apiserver.webhooks.client import (
     MAX_CONNECTIONS,
     MAX_RESPONSE,
+    NoEndpoint,
     ServiceTarget,
     TooManyCalls,
     WebhookCallError,
@@ -23,12 +26,14 @@ from pinnace.apiserver.webhooks.client import (
 )
 from tests.webhook_server import WebhookServer, allow, certificate, hang
 
+PATIENCE = 20.0
+
 REVIEW = b'{"apiVersion": "admission.k8s.io/v1", "request": {"uid": "1"}}'
 SERVICE = ServiceTarget("team", "hook", 443)
 
 
 def no_service(target: ServiceTarget) -> tuple[str, int]:
-    raise WebhookCallError(f'service "{target.name}" not found')
+    raise NoEndpoint(f'service "{target.name}" not found')
 
 
 @pytest.fixture
@@ -95,7 +100,7 @@ async def test_invalid_bundle_is_reported(client: WebhookClient, bundle: bytes) 
 
 async def test_missing_service_is_reported(client: WebhookClient) -> None:
     to = WebhookTarget(f"https://{SERVICE.host}:443/x", b"", SERVICE)
-    assert await error_of(client, to) == 'service "hook" not found'
+    assert await error_of(client, to) == 'Post "https://hook.team.svc:443/x?timeout=5s": service "hook" not found'
 
 
 async def test_unknown_host_is_reported(client: WebhookClient) -> None:
@@ -130,6 +135,25 @@ async def test_http_error_is_reported(server: WebhookServer, client: WebhookClie
     server.raw["x"] = answer
     assert await error_of(client, target(server, "x")) == error
     assert "allow" not in server.reviews
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        ({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "not today", "code": 418}, "not today"),
+        ({"status": "Failure", "message": "not today"}, "not today"),
+        ({"kind": "Status", "status": "Success", "message": "x"}, "the server could not find the requested resource"),
+        ([], "the server could not find the requested resource"),
+    ],
+)
+async def test_http_error_can_be_a_status(server: WebhookServer, client: WebhookClient, status: Any, error: str) -> None:
+    """As Kubernetes' client, prefer the message of a Status object to that of the HTTP status."""
+
+    async def answer(request: web.Request, review: Any) -> web.Response:
+        return web.json_response(status, status=404)
+
+    server.raw["x"] = answer
+    assert await error_of(client, target(server, "x")) == error
 
 
 async def test_hanging_webhook_ends_at_its_timeout(server: WebhookServer, client: WebhookClient) -> None:
@@ -233,3 +257,26 @@ def test_servers_without_webhooks_do_not_import_aiohttp() -> None:
     """Its import takes 0.15 s of CPU time."""
     program = "import sys, pinnace.apiserver.assembly; sys.exit('aiohttp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+async def test_hanging_name_occupies_one_thread(monkeypatch: pytest.MonkeyPatch, client: WebhookClient) -> None:
+    """Calls to another name do not wait for it. It used to occupy all threads of the client."""
+    released, real, asked = threading.Event(), socket.getaddrinfo, list[str]()
+
+    def look_up(host: str, *more: Any) -> Any:
+        asked.append(host)
+        if host == "hang.example":
+            released.wait(PATIENCE)
+        return real("127.0.0.1" if host == "hang.example" else host, *more)
+
+    monkeypatch.setattr("pinnace.apiserver.webhooks.client.socket.getaddrinfo", look_up)
+    other = WebhookServer("localhost")
+    other.answers = {"allow": allow}
+    async with other.run():
+        hanging = [asyncio.create_task(error_of(client, WebhookTarget("https://hang.example/x"), 0.5)) for _ in range(100)]
+        assert b"allowed" in await client.post(
+            WebhookTarget(f"https://localhost:{other.port}/allow", other.ca_bundle), REVIEW, PATIENCE
+        )
+        assert {error.partition(": ")[2] for error in await asyncio.gather(*hanging)} == {"context deadline exceeded"}
+    released.set()
+    assert asked.count("hang.example") == 1

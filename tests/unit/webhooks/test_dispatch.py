@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import ConfigMap
@@ -263,8 +264,12 @@ async def test_failed_call_rejects_or_is_ignored_by_failure_policy(hooks: Webhoo
     [
         ({"uid": "other", "allowed": True}, "received invalid webhook response: expected response.uid="),
         ({"allowed": True, "patch": "e30="}, "webhook returned response.patch but not response.patchType"),
-        ({"allowed": True, "patch": "?", "patchType": "JSONPatch"}, "received undecodable patch in webhook response"),
-        ({"allowed": True, "patch": "W10=", "patchType": "Merge"}, 'unsupported patch type "Merge"'),
+        ({"allowed": True, "patch": "?", "patchType": "JSONPatch"}, "failed to call webhook: illegal base64 data"),
+        (
+            {"allowed": True, "patch": "ew==", "patchType": "JSONPatch"},
+            'webhook "m.example.com": received undecodable patch in webhook response: unexpected end of JSON input',
+        ),
+        ({"allowed": True, "patch": "W10=", "patchType": "Merge"}, '"m.example.com": unsupported patch type "Merge"'),
         (dict(patch_response([{"op": "remove", "path": "/nope"}])), "remove operation does not apply"),
         (dict(patch_response([{"op": "replace", "path": "/data", "value": 1}])), "data: expected an object"),
         (dict(patch_response([{"op": "replace", "path": "", "value": [1]}])), "the patched object is not a JSON object"),
@@ -277,6 +282,37 @@ async def test_invalid_response_rejects_write(
     await server.configure(mutating=[webhook(hooks, "m")])
     code, reason, message = await refusal_of(server.create(config_map(data={"a": "1"})))
     assert (code, reason) == (500, "InternalError") and problem in message
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "failed to call webhook: 0-length response with status code: 200"),
+        (b"hello", "failed to call webhook: couldn't get version/kind; json parse error: invalid character 'h' looking for"),
+        (b"[1]", "failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal"),
+        (b'{"kind": "Foo", "apiVersion": "v1"}', 'failed to call webhook: no kind "Foo" is registered for version "v1"'),
+        (
+            b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1", "response": {"uid": "UID"}}',
+            "failed to call webhook: converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion",
+        ),
+        (
+            b'{"response": {"uid": "UID", "allowed": true}}',
+            "received invalid webhook response: expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, "
+            "got /, Kind=",
+        ),
+        (b'{"kind": "AdmissionReview"}', "received invalid webhook response: webhook response was absent"),
+    ],
+    ids=["empty", "text", "list", "kind", "version", "type", "absent"],
+)
+async def test_undecodable_response_rejects_write(hooks: WebhookServer, server: Server, body: bytes, problem: str) -> None:
+    async def answer(request: web.Request, review: Any) -> web.Response:
+        return web.Response(body=body.replace(b"UID", review["request"]["uid"].encode()))
+
+    hooks.raw = {"v": answer}
+    await server.configure(validating=[webhook(hooks, "v")])
+    code, reason, message = await refusal_of(server.create(config_map()))
+    assert (code, reason) == (500, "InternalError")
+    assert message.startswith(f'Internal error occurred: failed calling webhook "v.example.com": {problem}')
 
 
 async def test_webhook_can_rename_new_object_but_not_move_it(hooks: WebhookServer, server: Server) -> None:

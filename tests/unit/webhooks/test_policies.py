@@ -3,20 +3,25 @@
 import asyncio
 import json
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
-from pinnace.api.resources import CONFIG_MAPS
+from pinnace.api.codec import from_dict
+from pinnace.api.resources import CONFIG_MAPS, VALIDATING_ADMISSION_POLICIES
 from pinnace.api.status import STATUS_CODE, STATUS_DETAILS
+from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.apiserver.auth import audit
 from pinnace.apiserver.auth.audit import AuditEvent
 from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.webhooks import policies
+from pinnace.apiserver.registry.strategies import admissionregistration as strategies
+from pinnace.apiserver.registry.validation import expressions
+from pinnace.apiserver.webhooks import conditions, policies
 from tests.unit.webhooks.world import CONFIG_MAPS_RULE, Server, config_map, serving, webhook
-from tests.webhook_server import WebhookServer, label
+from tests.webhook_server import WebhookServer, allow, label
 
 VERSION = "admissionregistration.k8s.io/v1"
 PARAM = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "limits", "namespace": "kube-system"}}
@@ -314,3 +319,35 @@ async def test_all_policies_of_a_write_share_a_budget(server: Server, monkeypatc
     monkeypatch.setattr("pinnace.apiserver.webhooks.evaluation.MAX_WORK", 10)
     code, message = await denial_of(server, config_map("good-too"))
     assert code == 422 and "operation cancelled: actual cost limit exceeded" in message
+
+
+async def test_expressions_of_a_write_are_compiled_in_a_thread(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The validation of a hostile policy takes up to a second: it may not hold the calls of others. Each object is compiled
+    once for its validation, also when admission runs again."""
+    compiled, threads = expressions.compile_expression, Counter[str]()
+
+    def compile_expression(text: str, *more: Any, **options: Any) -> Any:
+        assert threading.current_thread() is not threading.main_thread()
+        threads[text] += 1
+        return compiled(text, *more, **options)
+
+    for module in (expressions, strategies, conditions):
+        monkeypatch.setattr(module, "compile_expression", compile_expression)
+    condition = {"name": "c", "expression": "request.name != 'z'"}
+    policy = validating(
+        "object.metadata.name != 'x'", variables=[{"name": "v", "expression": "1"}], matchConditions=[condition]
+    )
+    await server.create(policy)
+    policy["spec"]["validations"][0]["expression"] = "object.metadata.name != 'y'"
+    changed = from_dict(VALIDATING_ADMISSION_POLICIES, policy)
+    await server.call("ValidatingAdmissionPolicies/Update", object=changed)
+    patch = json.dumps({"spec": {"validations": [{"expression": "1"}]}}).encode()
+    with pytest.raises(Rejected, match="must evaluate to bool but got int"):
+        await server.call("ValidatingAdmissionPolicies/Patch", name="rules", type=PatchRequest.MERGE, patch=patch)
+    assert [threads[f"object.metadata.name != '{name}'"] for name in "xy"] == [1, 1]
+    hooks = WebhookServer()
+    async with hooks.run():
+        hooks.answers = {"v": allow}
+        await server.configure(validating=[webhook(hooks, "v", matchConditions=[condition])])
+        await server.create(config_map())
+    assert hooks.requests("v")

@@ -2,13 +2,15 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
+from pinnace.kubelet.runtime.process.host_names import ClusterDns
 from pinnace.kubelet.runtime.process.mounts import can_mount
 from pinnace.kubelet.runtime.process.root import SHIM_ENVIRONMENT
 from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
-from tests.unit.kubelet.process.scene import FOR_EVER, Scene, shell
+from tests.unit.kubelet.process.scene import ADDRESSES, FOR_EVER, Scene, shell
 from tests.unit.kubelet.process.test_streams import execute
 
 pytestmark = pytest.mark.processes
@@ -24,7 +26,7 @@ def of_machine() -> list[str]:
 
 class Mounting(Scene):
     def _open_runtime(self) -> None:
-        self.runtime = ProcessRuntime(self.root, mounts=True)
+        self.runtime = ProcessRuntime(self.root, mounts=True, dns=ClusterDns("127.255.0.10"))
         self.runtime.set_listener(lambda uid: self._changed.set())
 
 
@@ -68,3 +70,35 @@ async def test_mount_that_fails_has_a_reason(scene: Mounting, tmp_path: Path) ->
     exit_ = (await scene.exited()).exit
     assert exit_ is not None and exit_.reason == "StartError"
     assert exit_.message == f"cannot start /bin/sh: mount {tmp_path}/absent at {HOME}: No such file or directory"
+
+
+async def test_container_has_the_host_name_of_its_pod_also_for_exec(scene: Mounting) -> None:
+    machine = gethostname()
+    pod = shell(f"hostname; cat /etc/hosts; echo ready; {FOR_EVER}")
+    pod.spec.hostname = "etcd-0"
+    scene.run(pod)
+    await scene.says("ready")
+    lines = [line.removeprefix("stdout F ") for line in scene.log()]
+    assert lines[0] == "etcd-0" and f"{ADDRESSES.pod}\tetcd-0" in lines
+    assert await execute(scene, "hostname") == (b"etcd-0\n", b"", 0)
+    assert gethostname() == machine
+
+
+async def test_pod_finds_names_of_the_cluster(scene: Mounting) -> None:
+    machine = of_machine()
+    pod = shell(f"cat /etc/resolv.conf; echo ready; {FOR_EVER}")
+    pod.spec.dnsPolicy = "ClusterFirst"
+    scene.run(pod)
+    await scene.says("ready")
+    assert "stdout F nameserver 127.255.0.10" in scene.log()
+    assert of_machine() == machine
+
+
+async def test_mounts_of_the_pod_replace_its_name_files(scene: Mounting, tmp_path: Path) -> None:
+    (tmp_path / "own").write_text("192.0.2.1 own\n")
+    pod = shell(f"cat /etc/hosts; echo ready; {FOR_EVER}")
+    pod.spec.volumes.add(name="disk").volumeSource.hostPath.path = str(tmp_path)
+    pod.spec.containers[0].volumeMounts.add(name="disk", mountPath="/etc/hosts", subPath="own")
+    scene.run(pod)
+    await scene.says("ready")
+    assert [line.removeprefix("stdout F ") for line in scene.log()] == ["192.0.2.1 own", "ready"]

@@ -18,7 +18,8 @@ from pinnace.api.patch import with_reset
 from pinnace.api.resources import CustomResource
 from pinnace.api.status import Violation
 from pinnace.apiextensions.definitions import read_schemas
-from pinnace.apiextensions.structs import StructError
+from pinnace.apiextensions.metadata import OBJECT_META
+from pinnace.apiextensions.structs import StructError, read_struct
 from pinnace.gateway import api_resources
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.errors import invalid_object, invalid_options
@@ -37,6 +38,8 @@ from pinnace.gateway.workers import LARGE_YAML, is_large_json
 M = TypeVar("M", bound=Message)
 
 _POLICIES = ("Foreground", "Background", "Orphan")
+_GO_TYPE_META = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+"""The type into which Kubernetes reads the type of a body, as Go writes it."""
 _TYPE_AND_METADATA = ("apiVersion", "kind", "metadata")
 MAX_MANAGER = 128
 """The maximum length of a field manager's name in bytes."""
@@ -91,12 +94,12 @@ def _read_custom_object(request: Request, resource: ApiResource) -> CustomObject
     media_type = parse_content_type(request.headers.get("content-type", ""), (JSON, YAML))
     data = parse_body(request.body, media_type, note, kind=expected.kind)
     if not isinstance(data, dict):
-        raise unrecognized_object(request.body, expected.kind, "expected an object")
+        raise _non_object_status(request.body, expected.kind, data)
     _check_custom_type(request, data, resource)
     row = cast(CustomResource, resource.resource)
     obj, problems = decode_valid_part(row, with_reset(data))
     if wrong := [problem for problem in problems if not problem.unknown]:
-        raise _decoding_status(expected, wrong)
+        raise _metadata_type_status(expected, data.get("metadata")) or _decoding_status(expected, wrong)
     complaints += [f'unknown field "{problem.field}"' for problem in problems]
     _reject_or_warn(request, expected, validation, complaints)
     return obj
@@ -110,11 +113,9 @@ def _check_custom_type(request: Request, data: Mapping[str, Any], resource: ApiR
     api_version, kind = (cast(str, value) for value in types)
     if not kind:
         body = request.body.decode(errors="replace")
-        raise bad_request(
-            f"the object provided is unrecognized (must be of type {resource.kind}): Object 'Kind' is missing in '{body[:256]}'"
-        )
-    if api_version and api_version != resource.api_version:
-        if read_field_validation(request) == WARN:
+        raise unrecognized_object(request.body, resource.kind, f"Object 'Kind' is missing in '{body[:256]}'")
+    if api_version != resource.api_version:
+        if api_version and read_field_validation(request) == WARN:
             request.warnings += [f'unknown field "{name}"' for name in sorted(data) if name not in _TYPE_AND_METADATA]
         raise bad_request(
             f"the API version in the data ({api_version}) does not match the expected API version ({resource.api_version})"
@@ -181,7 +182,7 @@ def read_configuration(request: Request) -> bytes:
     """Read the configuration of a server-side apply, a YAML or JSON object, and return it as JSON. Raises ApiStatus."""
     validation = read_field_validation(request)
     complaints: list[str] = []
-    note = None if validation == IGNORE else lambda key: complaints.append(f'key "{key}" already set in map')
+    note = None if validation == IGNORE else lambda key: complaints.append(f'key "{key.rpartition(".")[2]}" already set in map')
     try:
         data = parse_body(request.body, JSON, note)
     except ApiStatus:
@@ -259,7 +260,7 @@ def read_typed(
         return unwrapped.data
     data = parse_body(request.body, media_type, on_duplicate, kind=expected.kind)
     if not isinstance(data, dict):
-        raise unrecognized_object(request.body, expected.kind, "expected an object")
+        raise _non_object_status(request.body, expected.kind, data)
     types = [data.pop(name, None) or "" for name in ("apiVersion", "kind")]
     for name, value in zip(("apiVersion", "kind"), types, strict=True):
         if not isinstance(value, str):
@@ -270,9 +271,17 @@ def read_typed(
     return data
 
 
+def _non_object_status(body: bytes, kind: str, value: Any) -> ApiStatus:
+    """Return a 400 for a body that is another value than an object, in the words of Go's parser."""
+    if value is None:
+        return unrecognized_object(body, kind, "expected an object")
+    problem = f"json: cannot unmarshal {_go_type_name(value)} into Go value of type {_GO_TYPE_META}"
+    return unrecognized_object(body, kind, f"couldn't get version/kind; json parse error: {problem}")
+
+
 def _go_type_name(value: Any) -> str:
     """Return the type of a JSON value in the words of Go's parser."""
-    return {dict: "object", list: "array", bool: "bool"}.get(type(value), "number")
+    return {dict: "object", list: "array", bool: "bool", str: "string"}.get(type(value), "number")
 
 
 def check_type(api_version: str, kind: str, expected: BodyType) -> None:
@@ -308,6 +317,19 @@ def _reject_or_warn(request: Request, expected: BodyType, validation: str, compl
     if validation == STRICT:
         raise _unhandled_body_status(expected, f"strict decoding error: {', '.join(complaints)}")
     request.warnings += complaints[:MAX_WARNINGS]
+
+
+def _metadata_type_status(expected: BodyType, metadata: Any) -> ApiStatus | None:
+    """Return the error about metadata of a wrong type in the words of Go's parser; None if it finds none."""
+    if not isinstance(metadata, dict):
+        return _unhandled_body_status(
+            expected, f"json: cannot unmarshal {_go_type_name(metadata)} into Go value of type v1.ObjectMeta"
+        )
+    try:
+        read_struct(metadata, OBJECT_META, [])
+    except StructError as error:
+        return _unhandled_body_status(expected, str(error))
+    return None
 
 
 def _decoding_status(expected: BodyType, problems: list[Problem]) -> ApiStatus:

@@ -29,6 +29,7 @@ _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "updat
 """In Kubernetes' order."""
 _SUBRESOURCE_VERBS = ("get", "patch", "update")
 _LIST_NAMES = "/pinnace.v1.Tables/List"
+_NONE: Mapping[str, ApiResource] = {}
 FIND_TIMEOUT = 5.0
 """Seconds for the read of a definition, and as many until the informer has it."""
 
@@ -40,7 +41,8 @@ class CustomKinds:
         self._definitions = client.of(CUSTOM_RESOURCE_DEFINITIONS) if client is not None else None
         self._connection = client.connection if client is not None else None
         self._kinds: dict[str, CustomKind] = {}
-        self._resources: dict[tuple[str, str, str], ApiResource] = {}
+        self._resources: dict[tuple[str, str], dict[str, ApiResource]] = {}
+        """By group and version, and plural."""
         self.version = 0
         self._follower = RestartSupervisor(self._create_follower) if client is not None else None
 
@@ -95,10 +97,20 @@ class CustomKinds:
         return any([await self.read_definition(group, plural) for plural in plurals])
 
     def resource_of_version(self, group: str, version: str, plural: str) -> ApiResource | None:
-        return self._resources.get((group, version, plural))
+        return self._resources.get((group, version), _NONE).get(plural)
 
     def resources(self) -> Iterable[ApiResource]:
-        return self._resources.values()
+        return (resource for resources in self._resources.values() for resource in resources.values())
+
+    def resources_in_version(self, group: str, version: str) -> Iterable[ApiResource]:
+        return self._resources.get((group, version), _NONE).values()
+
+    def versions_by_group(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the versions of each group in the order of discovery."""
+        versions: dict[str, list[str]] = {}
+        for group, version in self._resources:
+            versions.setdefault(group, []).append(version)
+        return {group: tuple(sort_versions(names)) for group, names in versions.items()}
 
     def _apply_deltas(self, deltas: Sequence[Delta[CustomResourceDefinition]]) -> None:
         for delta in deltas:
@@ -113,14 +125,17 @@ class CustomKinds:
         if kind is not None:
             self._kinds[kind.qualified] = kind
             for version in kind.served:
-                self._resources[kind.group, version.name, kind.plural] = _api_resource(version)
+                self._resources.setdefault((kind.group, version.name), {})[kind.plural] = _api_resource(version)
         self.version += 1
 
     def _remove_definition(self, name: str) -> None:
         kind = self._kinds.pop(name, None)
         if kind is not None:
             for version in kind.served:
-                self._resources.pop((kind.group, version.name, kind.plural), None)
+                resources = self._resources[kind.group, version.name]
+                del resources[kind.plural]
+                if not resources:
+                    del self._resources[kind.group, version.name]
             self.version += 1
 
 
@@ -162,16 +177,13 @@ class ServedResources:
         return merged | {group: custom[group] for group in sorted(custom) if group not in built_in}
 
     def resources_in_version(self, group: str, version: str) -> list[ApiResource]:
-        custom = [item for item in self.custom.resources() if (item.group, item.version) == (group, version)]
+        custom = self.custom.resources_in_version(group, version)
         built_in = api_resources.resources_in_version(group, version)
         return sorted([*built_in, *custom], key=lambda item: item.plural) if custom else built_in
 
     def _custom_groups(self) -> Mapping[str, tuple[str, ...]]:
         if self._state != self.custom.version:
-            versions: dict[str, dict[str, None]] = {}
-            for item in self.custom.resources():
-                versions.setdefault(item.group, {})[item.version] = None
-            self._groups = {group: tuple(sort_versions(list(names))) for group, names in versions.items()}
+            self._groups = self.custom.versions_by_group()
             self._state = self.custom.version
         return self._groups
 

@@ -167,5 +167,12 @@ def method_not_allowed() -> ApiStatus:
     return ApiStatus(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
+def method_not_supported(qualified: str, verb: str) -> ApiStatus:
+    """Return a 405 for a verb that a resource or subresource of a custom kind does not have."""
+    plural, _, group = qualified.partition(".")
+    message = f'{verb} is not supported on resources of kind "{qualified}"'
+    return ApiStatus(405, "MethodNotAllowed", message, {"group": group, "kind": plural})
+
+
 def unauthorized() -> ApiStatus:
     return ApiStatus(401, "Unauthorized", "Unauthorized")

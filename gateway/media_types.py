@@ -9,7 +9,7 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-r
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -192,25 +192,25 @@ def unrecognized_object(body: bytes, kind: str, problem: str) -> ApiStatus:
 
 
 def parse_body(body: bytes, media_type: str, on_duplicate: Callable[[str], None] | None = None, *, kind: str = "JSON") -> Any:
-    """Parse a JSON or YAML body. `on_duplicate` is called for each duplicate key of an object. `kind`: the expected kind, for
-    messages. Raises ApiStatus (400)."""
+    """Parse a JSON or YAML body. `on_duplicate` is called with the path of each duplicate key of an object. `kind`: the
+    expected kind, for messages. Raises ApiStatus (400)."""
     if media_type == YAML:
         return _parse_yaml(body)
-    hook = None
+    hook, duplicates = None, False
     if on_duplicate is not None:
 
         def hook(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            nonlocal duplicates
             result = dict(pairs)
-            if len(result) != len(pairs):
-                seen = set[str]()
-                for key, _ in pairs:
-                    if key in seen:
-                        on_duplicate(key)
-                    seen.add(key)
+            duplicates = duplicates or len(result) != len(pairs)
             return result
 
     try:
-        return json.loads(body, object_pairs_hook=hook)
+        data = json.loads(body, object_pairs_hook=hook)
+        if duplicates and on_duplicate is not None:
+            for path in _find_duplicates(json.loads(body, object_pairs_hook=_Pairs), ""):
+                on_duplicate(path)
+        return data
     except RecursionError:
         raise bad_request("the body is nested too deeply") from None
     except json.JSONDecodeError as error:
@@ -218,6 +218,25 @@ def parse_body(body: bytes, media_type: str, on_duplicate: Callable[[str], None]
         raise unrecognized_object(body, kind, problem) from None
     except ValueError as error:
         raise unrecognized_object(body, kind, str(error)) from None
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The keys and values of an object with duplicates."""
+
+
+def _find_duplicates(value: Any, path: str) -> Iterator[str]:
+    """Yield the paths of duplicate keys, for example "spec.ports[0].name", in the order of the document."""
+    if isinstance(value, _Pairs):
+        seen = set[str]()
+        for key, item in value:
+            at = f"{path}.{key}" if path else key
+            if key in seen:
+                yield at
+            seen.add(key)
+            yield from _find_duplicates(item, at)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _find_duplicates(item, f"{path}[{index}]")
 
 
 def _parse_yaml(body: bytes) -> Any:

@@ -1,7 +1,8 @@
 """OpenAPI documents, generated from the descriptors of the API's messages: v3 with one document per group and version, and v2.
 
-A document is generated on first use. The index contains its hash, so that clients can cache it indefinitely. The extensions for
-patches (merge keys, list types) are those of pinnace.api.schema.
+A document is generated on first use. The index contains its hash, so that clients can cache it indefinitely. The hash of a
+document with custom kinds is that of the versions of their definitions, so the index needs none of these documents. The
+extensions for patches (merge keys, list types) are those of pinnace.api.schema.
 
 Source: https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-interface-definition
 """
@@ -33,6 +34,7 @@ from pinnace.gateway.custom_resources import BUILT_IN, ServedResources
 from pinnace.gateway.elections import STATUS_SCHEMA
 from pinnace.gateway.http import JSON, ApiStatus, PageNotFound, Request, Response, dump_json
 from pinnace.gateway.media_types import PROTOBUF, YAML, parse_accept
+from pinnace.runtime.build import build_version
 
 _SPECIAL: Mapping[str, tuple[str, dict[str, Any]]] = {
     Quantity.DESCRIPTOR.full_name: ("io.k8s.apimachinery.pkg.api.resource.Quantity", {"type": "string"}),
@@ -111,7 +113,7 @@ class _SchemaRegistry:
 
     def add_custom_schemas(self, custom: CustomVersion) -> tuple[dict[str, str], dict[str, str]]:
         """Add the schemas of a version of a custom kind. Return references to an object and to a list."""
-        crd = custom.kind.form
+        crd = codec.to_dict(custom.kind.definition)  # not kept: a process may have thousands of large definitions
         schemas = schemas_v2 if self._prefix == _DEFINITIONS else schemas_v3
         self.found |= schemas(crd, custom.name)
         for message in (ObjectMeta, ListMeta):
@@ -254,20 +256,29 @@ class OpenApi:
         name = path.removeprefix("/openapi/v3/")
         if name not in self._names:
             raise PageNotFound
-        body, digest = self._build_document(name)
+        digest = self._hash_document(name)
         headers = {"ETag": f'"{digest}"', "Vary": "Accept"}
         if request.param("hash") == digest:
             headers["Cache-Control"] = "public, immutable"
         if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(304, b"", JSON, headers)
-        return Response(200, body, JSON, headers, is_static=True)
+        return Response(200, self._build_document(name)[0], JSON, headers, is_static=True)
 
     def index(self) -> dict[str, Any]:
         return {
             "paths": {
-                name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={self._build_document(name)[1]}"} for name in self._names
+                name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={self._hash_document(name)}"} for name in self._names
             }
         }
+
+    def _hash_document(self, name: str) -> str:
+        """Return the hash of the document of a group and version. It is the same at every gateway of this build."""
+        sources = self._sources[name]
+        definitions = [resource.custom.kind.definition.metadata for resource in sources if resource.custom is not None]
+        if not definitions:
+            return self._build_document(name)[1]
+        made_of = [build_version(), name, *(f"{definition.uid} {definition.resourceVersion}" for definition in definitions)]
+        return hashlib.sha256("\n".join(made_of).encode()).hexdigest().upper()
 
     def _build_document(self, name: str) -> tuple[bytes, str]:
         """Return the document of a group and version, and its hash."""

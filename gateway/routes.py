@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from pinnace.gateway.api_resources import ApiResource
 from pinnace.gateway.custom_resources import BUILT_IN, ServedResources
-from pinnace.gateway.http import PageNotFound, Request, method_not_allowed, path_not_found
+from pinnace.gateway.http import PageNotFound, Request, method_not_allowed, method_not_supported, not_found, path_not_found
 
 _OF_NAMESPACE = ("status", "finalize")
 """Path segments after the name of a namespace that are not resources."""
@@ -71,6 +71,10 @@ def find_custom_resource(request: Request) -> tuple[str, str]:
     return (group, rest[0]) if rest else ("", "")
 
 
+def _qualified(resource: ApiResource) -> str:
+    return f"{resource.plural}.{resource.group}"
+
+
 def _find_verb(request: Request, resource: ApiResource, name: str, subresource: str, deprecated_watch: bool) -> str:
     verb = (_OBJECT_VERBS if name else _COLLECTION_VERBS).get(request.method)
     if verb is None:
@@ -78,9 +82,9 @@ def _find_verb(request: Request, resource: ApiResource, name: str, subresource: 
     if subresource:
         result = resource.subresources.get(subresource)
         if result is None:
-            raise path_not_found()
+            raise path_not_found() if resource.custom is None else not_found(_qualified(resource), name)
         if verb not in result.verbs:
-            raise method_not_allowed()
+            raise method_not_allowed() if resource.custom is None else method_not_supported(_qualified(resource), verb)
         return verb
     if verb == "create" and name:
         raise method_not_allowed()

@@ -47,21 +47,21 @@ class Informers:
             for resource in dict.fromkeys((*needs, *writes))
             if resource not in (PODS, NODES)
         }
-        self._all: Mapping[Resource[Any], Informer[Any]] = {PODS: self.pods, NODES: self.nodes, **self.others}
-        self._written = [self._all[resource] for resource in dict.fromkeys((PODS, *writes))]
+        self.all: Mapping[Resource[Any], Informer[Any]] = {PODS: self.pods, NODES: self.nodes, **self.others}
+        self._written = [self.all[resource] for resource in dict.fromkeys((PODS, *writes))]
 
     @property
     def synced(self) -> bool:
-        return all(informer.revision for informer in self._all.values())
+        return all(informer.revision for informer in self.all.values())
 
     @property
     def healthy(self) -> str | None:
         """The problem for /readyz, or None."""
-        return first_problem(self._all.values())
+        return first_problem(self.all.values())
 
     async def wait_synced(self, timeout: float) -> None:
         """Wait until all informers have synced. Raise TimeoutError. `timeout` applies to each informer."""
-        for informer in self._all.values():
+        for informer in self.all.values():
             await informer.wait_synced(timeout)
 
     async def wait_for(self, revision: int, timeout: float) -> None:
@@ -74,20 +74,20 @@ class Informers:
 
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
         """Return the store of one informer. Raise KeyError if no plugin needs the resource."""
-        if resource not in self._all:
+        if resource not in self.all:
             raise KeyError(f"no plugin needs {resource.plural}")
-        return self._all[resource].store
+        return self.all[resource].store
 
     def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
         """Return an index over one informer's store. Raise KeyError if no plugin needs the resource."""
         index = Index(by, self.objects(resource).values())
-        self._all[resource].add_handler(index.apply_deltas)
+        self.all[resource].add_handler(index.apply_deltas)
         return index
 
     async def run(self) -> None:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for informer in self._all.values():
+            for informer in self.all.values():
                 group.create_task(run_unending("informer", informer.run))
 
 

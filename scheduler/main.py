@@ -22,6 +22,7 @@ from pinnace.runtime.http import Page, StatusServer
 from pinnace.runtime.tracing import Tracer
 from pinnace.scheduler import config, metrics
 from pinnace.scheduler.framework.plugin_errors import plugin_on_stack
+from pinnace.scheduler.recording import InputRecording
 from pinnace.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Write the configuration with all defaults to this file and exit.",
 )
 @click.option("--seed", default=0, help="Seed of the choice between nodes with equal scores.")
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="File to which the inputs of all decisions are appended, for a replay (pinnace/scheduler/recording.py).",
+)
 @flags.tracing_endpoint_option
 def main(
     name: str,
@@ -66,6 +72,7 @@ def main(
     plugins: Sequence[str],
     written: Path | None,
     seed: int,
+    record: Path | None,
     tracing_endpoint: str | None,
 ) -> None:
     """Select a node for each pod. One replica is the leader; the other replicas are standbys."""
@@ -80,8 +87,16 @@ def main(
         written.write_text(config.write_configuration(configuration))
         return
     known = servers()
+    try:
+        recording = InputRecording(record) if record is not None else None
+    except OSError as error:
+        raise click.BadParameter(f"{record}: {error.strerror}", param_hint="--record") from None
     tracer = flags.connect_tracer_option(tracing_endpoint, "scheduler", name)
-    sys.exit(process.run_component(lambda stop: serve(stop, http, known, name, configuration, tracer), blame=plugin_on_stack))
+    sys.exit(
+        process.run_component(
+            lambda stop: serve(stop, http, known, name, configuration, tracer, recording), blame=plugin_on_stack
+        )
+    )
 
 
 async def serve(
@@ -91,11 +106,14 @@ async def serve(
     name: str,
     configuration: config.Configuration,
     tracer: Tracer,
+    recording: InputRecording | None = None,
 ) -> None:
     """Run the scheduler until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
     patience = ProgressTimeout()
-    lives = RestartSupervisor(lambda: Scheduler(Client(connection), name, configuration, tracer=tracer, patience=patience))
+    lives = RestartSupervisor(
+        lambda: Scheduler(Client(connection), name, configuration, tracer=tracer, patience=patience, recording=recording)
+    )
     metrics.register_collectors(lambda: lives.now)
     loop = asyncio.get_running_loop()
     pages: dict[str, Page] = {

@@ -55,6 +55,7 @@ from pinnace.scheduler.informers import EventHandlers, Informers, PluginHandle
 from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.preemption import Evictions, PreemptionHandle
 from pinnace.scheduler.queue import QueuedPod, SchedulingQueue
+from pinnace.scheduler.recording import InputRecording
 from pinnace.scheduler.scheduling_cycle import (
     AttemptFailed,
     CycleResult,
@@ -94,8 +95,9 @@ class Scheduler:
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
         patience: ProgressTimeout | None = None,
+        recording: InputRecording | None = None,
     ) -> None:
-        """`patience` is shared by the consecutive schedulers of this process."""
+        """`patience` and `recording` are shared by the consecutive schedulers of this process."""
         self._config = config
         self._clock = clock
         self._traces = PodTraces(clock, tracer)
@@ -116,6 +118,11 @@ class Scheduler:
             progress_timeout=patience,
             clock=clock,
         )
+        self._recording = recording
+        if recording is not None:
+            recording.record_start(name, config.seed)
+            for resource, informer in self._informers.all.items():
+                informer.add_handler(partial(recording.record_objects, resource.plural))
         guarded = client.with_fence(lambda: self._standby.fence)
         store = self._informers.pods.store
         self._name = name
@@ -279,6 +286,8 @@ class Scheduler:
         """Handle the result of an attempt. `kept` is the node to which the pod was nominated before it."""
         self._progress.record_attempt()
         info, now = queued.info, self._clock.monotonic()
+        if self._recording is not None and not self._extenders.extenders_of(info):
+            self._recording.record_attempt(info.uid, outcome.node if isinstance(outcome, Placed) else "", self._clock.time())
         profile = info.raw.spec.schedulerName
         move_pods_after_nomination(info, kept, self._cache, self._queue, now)
         match outcome:
@@ -411,6 +420,8 @@ class Scheduler:
 
     def _forget_assumption(self, info: PodInfo) -> PodInfo | None:
         """Forget an assumption and undo its binding cycle. Return the current pod if it still needs a node."""
+        if self._recording is not None:
+            self._recording.record_forgotten(info.uid)
         event = self._cache.forget_pod(info.uid)
         if (cycle := self._cycles.pop(info.uid, None)) is not None:
             self._undo_cycle(cycle)

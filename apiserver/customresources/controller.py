@@ -81,8 +81,7 @@ class DefinitionController:
         self._refresh = refresh
         self._clock = clock
         self._backoff = KeyedBackoff(RETRY, MAX_RETRY)
-        self._groups: dict[str, dict[str, _NamedDefinition]] = {}
-        """The definitions by group and name."""
+        self._groups: dict[str, _DefinitionGroup] = {}
         self._due: dict[str, None] = {}
         self._busy = set[str]()
         self._changed = asyncio.Event()
@@ -96,15 +95,13 @@ class DefinitionController:
 
     def _handle_change(self, name: str) -> None:
         """Process a changed definition, and those of its group whose names are not accepted: it may have freed their names."""
-        group, entry = self._groups.setdefault(name.partition(".")[2], {}), self._cached_definition(name)
-        if entry is None:
-            group.pop(name, None)
-        else:
-            group[name] = _NamedDefinition(entry, _without_schemas(entry.parse_uncached()))
+        group, entry = self._groups.setdefault(name.partition(".")[2], _DefinitionGroup()), self._cached_definition(name)
+        group.put_definition(
+            name, _NamedDefinition(entry, _without_schemas(entry.parse_uncached())) if entry is not None else None
+        )
         self._enqueue_definition(name)
-        for other, named in group.items():
-            if named.has_rejected_names:
-                self._enqueue_definition(other)
+        for other in group.rejected:
+            self._enqueue_definition(other)
 
     def _enqueue_definition(self, name: str) -> None:
         self._due[name] = None
@@ -146,11 +143,11 @@ class DefinitionController:
     async def _write_status(self, name: str, entry: CacheEntry[Definition]) -> bool:
         instant = self._format_now()
         form = _without_schemas(entry.parse_uncached())
-        if compute_status(form, (other.form for other in self._other_definitions_of_group(name)), instant) is None:
+        if compute_status(form, (rival.form for rival in self._rival_definitions(name, form)), instant) is None:
             return True
         await self._refresh()
-        others = self._other_definitions_of_group(name)
-        forms = [other.form for other in others]
+        rivals = self._rival_definitions(name, form)
+        forms = [rival.form for rival in rivals]
 
         def change(present: ObjectVersion[Definition]) -> Definition:
             new = copy_without_version(CUSTOM_RESOURCE_DEFINITIONS, present.obj)
@@ -159,10 +156,9 @@ class DefinitionController:
                 _set_status(new, status)
             return new
 
-        asked = _definition_names(form)
-        rivals = tuple(other.guard for other in others if not asked.isdisjoint(_definition_names(other.form)))
+        guards = tuple(rival.guard for rival in rivals)
         (outcome,) = await self._definitions.modify_object(
-            "", name, change, _REQUEST, operation=AdmissionOperation.UPDATE_STATUS, guards=rivals
+            "", name, change, _REQUEST, operation=AdmissionOperation.UPDATE_STATUS, guards=guards
         )
         return _is_write_settled(name, outcome)
 
@@ -199,10 +195,10 @@ class DefinitionController:
     def _cached_definition(self, name: str) -> CacheEntry[Definition] | None:
         return self._cache.get(CUSTOM_RESOURCE_DEFINITIONS.key("", name))
 
-    def _other_definitions_of_group(self, name: str) -> list["_NamedDefinition"]:
-        """Return the other definitions of the same group."""
-        group = self._groups.get(name.partition(".")[2], {})
-        return [named for other, named in group.items() if other != name]
+    def _rival_definitions(self, name: str, form: dict[str, Any]) -> "list[_NamedDefinition]":
+        """Return the other definitions of the group that ask for, or have accepted, a name of this definition."""
+        group = self._groups.get(name.partition(".")[2])
+        return group.find_rivals(name, _definition_names(form)) if group is not None else []
 
 
 class _NamedDefinition(NamedTuple):
@@ -219,6 +215,39 @@ class _NamedDefinition(NamedTuple):
     def has_rejected_names(self) -> bool:
         conditions = self.form.get("status", {}).get("conditions") or ()
         return any(condition["type"] == "NamesAccepted" and condition["status"] != "True" for condition in conditions)
+
+
+class _DefinitionGroup:
+    """The definitions of a group. A lookup of names takes no longer if the group has many definitions."""
+
+    def __init__(self) -> None:
+        self._definitions: dict[str, _NamedDefinition] = {}
+        self._users: dict[str, dict[str, None]] = {}
+        """By name of a kind or resource: the definitions that ask for it, or have accepted it."""
+        self.rejected: dict[str, None] = {}
+        """The definitions with names that are not accepted."""
+
+    def put_definition(self, definition: str, named: _NamedDefinition | None) -> None:
+        """Add or replace a definition; None removes it."""
+        old = self._definitions.pop(definition, None)
+        for name in _definition_names(old.form) if old is not None else ():
+            users = self._users[name]
+            del users[definition]
+            if not users:
+                del self._users[name]
+        self.rejected.pop(definition, None)
+        if named is None:
+            return
+        self._definitions[definition] = named
+        for name in _definition_names(named.form):
+            self._users.setdefault(name, {})[definition] = None
+        if named.has_rejected_names:
+            self.rejected[definition] = None
+
+    def find_rivals(self, definition: str, names: set[str]) -> list[_NamedDefinition]:
+        """Return the other definitions that use one of the names."""
+        found = {user: None for name in sorted(names) for user in self._users.get(name, ())}
+        return [self._definitions[user] for user in found if user != definition]
 
 
 def _is_write_settled(name: str, outcome: Outcome) -> bool:
@@ -242,8 +271,11 @@ def _set_status(definition: Definition, status: dict[str, Any]) -> None:
 
 
 def _definition_names(form: dict[str, Any]) -> set[str]:
-    names = form["spec"].get("names", {})
-    return {*(names.get(field, "") for field in _ALL_NAMES), *names.get("shortNames", ())} - {""}
+    """Return the names that a definition asks for or has accepted."""
+    names = set[str]()
+    for chosen in (form["spec"].get("names", {}), form.get("status", {}).get("acceptedNames", {})):
+        names.update(chosen.get("shortNames", ()), (chosen.get(field, "") for field in _ALL_NAMES))
+    return names - {""}
 
 
 def _terminating_mutation(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:

@@ -4,6 +4,7 @@ Source: pkg/registry/customresource of k8s.io/apiextensions-apiserver 1.36 (stra
 """
 
 import json
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -11,15 +12,26 @@ from pinnace.api.codec import to_dict
 from pinnace.api.customobjects import read_content, write_content
 from pinnace.api.customobjects_pb2 import CustomObject
 from pinnace.api.status import Violation
+from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from pinnace.apiextensions.kinds import CustomVersion
 from pinnace.apiextensions.schema import StructuralSchema
 from pinnace.apiextensions.validation import validate_object
 from pinnace.apiserver.registry.large import LARGE, LargeResultCache
 from pinnace.apiserver.registry.strategy import Strategy, add_warnings, added_violations
-from pinnace.apiserver.registry.validation.fields import forbidden, invalid, validate_metadata, validate_metadata_update
+from pinnace.apiserver.registry.validation.fields import (
+    MAX_SHOWN,
+    forbidden,
+    invalid,
+    validate_metadata,
+    validate_metadata_update,
+)
 from pinnace.cel.rules import CompiledRules, compile_rules
 
 STATUS = "status"
+_KUBERNETES_FINALIZERS = (ORPHAN_FINALIZER, FOREGROUND_FINALIZER)
+_PREFER_DOMAIN = (
+    "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"
+)
 
 
 class CustomObjectStrategy(Strategy[CustomObject]):
@@ -70,12 +82,14 @@ class CustomObjectStrategy(Strategy[CustomObject]):
         return new.content != old.content
 
     def validate(self, obj: CustomObject) -> list[Violation]:
+        _warn_of_finalizers(obj, ())
         out: list[Violation] = []
         if self._collect_type_errors(obj, out):
             self.check_metadata(obj, out)
         return out + self._validate(obj, None, status=False)
 
     def validate_update(self, obj: CustomObject, old: CustomObject) -> list[Violation]:
+        _warn_of_finalizers(obj, old.metadata.finalizers)
         return self._validate_change(obj, old, status=False)
 
     def validate_status_update(self, obj: CustomObject, old: CustomObject) -> list[Violation]:
@@ -158,6 +172,13 @@ class CustomObjectStrategy(Strategy[CustomObject]):
         encoded = self._contents.get(len(obj.content), obj.content, lambda: write_content(compute()))
         content: dict[str, Any] = json.loads(encoded or b"{}")
         return content
+
+
+def _warn_of_finalizers(obj: CustomObject, old: Iterable[str]) -> None:
+    """Warn of new finalizers that are not qualified by a domain."""
+    for finalizer in sorted({*obj.metadata.finalizers}.difference(old, _KUBERNETES_FINALIZERS)):
+        if "/" not in finalizer:
+            add_warnings([f'metadata.finalizers: "{finalizer[:MAX_SHOWN]}": {_PREFER_DOMAIN}'])
 
 
 def _validation_cache_key(obj: CustomObject) -> tuple[bytes, str, str, str, str]:

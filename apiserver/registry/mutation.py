@@ -27,6 +27,7 @@ from google.protobuf.message import DecodeError
 from pinnace.api import wire
 from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, decode_revision, to_dict
 from pinnace.api.conversion import conversion_of
+from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.ownership import with_shown_owners, without_owners
 from pinnace.api.patch import PatchError, PatchFormatError, UnmergeableError, apply_any_patch, parse, with_reset
 from pinnace.api.resources import PODS, Object, Resource
@@ -37,6 +38,7 @@ from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.cacher.store import CacheEntry
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry import fencing
+from pinnace.apiserver.registry.creation import OTHER_NAMESPACE
 from pinnace.apiserver.registry.strategy import add_warnings
 from pinnace.apiserver.registry.validation.fields import IMMUTABLE, invalid
 from pinnace.apiserver.storage.committer import CommitOutcome, GuardFailed, WriteConflict, WriteDenied
@@ -576,12 +578,19 @@ def patch_function(resource: Resource[Any], request: PatchRequest) -> Callable[[
             raise Rejected(errors.invalid(resource, request.name, violations)) from None
         if not resource.namespaced:
             new.metadata.namespace = ""
-        changed_fields = [
-            field for field in ("name", "namespace") if getattr(new.metadata, field) != getattr(old.metadata, field)
-        ]
-        if changed_fields:
-            violations = [invalid(f"metadata.{field}", getattr(new.metadata, field), IMMUTABLE) for field in changed_fields]
-            raise Rejected(errors.invalid(resource, request.name, violations))
+        _check_identity(resource, new.metadata, old.metadata)
         return new
 
     return apply
+
+
+def _check_identity(resource: Resource[Any], new: ObjectMeta, old: ObjectMeta) -> None:
+    """Raise Rejected if a patch changes the namespace, the name or the UID."""
+    new.namespace = new.namespace or old.namespace
+    if new.namespace != old.namespace:
+        raise Rejected(errors.bad_request(OTHER_NAMESPACE))
+    new.uid = new.uid or old.uid
+    changed = [field for field in ("name", "uid") if getattr(new, field) != getattr(old, field)]
+    if changed:
+        violations = [invalid(f"metadata.{field}", getattr(new, field), IMMUTABLE) for field in changed]
+        raise Rejected(errors.invalid(resource, old.name, violations))

@@ -6,8 +6,8 @@ precision of a second, which etcd knows for the sessions of all API servers. The
 second.
 
 The Lease objects of elections in kube-system show the leaders, and candidates do not compete for them. They are written after
-each change of the term (election.history). `get` and `list` set holder, acquireTime and renewTime from the election's key and
-its session.
+each change of the term (election.term_history). `get` and `list` set holder, acquireTime and renewTime from the election's key
+and its session.
 
 These values are not stored: the resourceVersion stays the same, and watches send no events for them. Watches, and lists at an
 exact revision, return the stored values. So do all reads while etcd is unavailable.

@@ -37,6 +37,14 @@ class CreateCustomObjectRequest(_message.Message):
     options: _meta_v1_pb2.CreateOptions
     def __init__(self, object: _Optional[_Union[CustomObject, _Mapping]] = ..., options: _Optional[_Union[_meta_v1_pb2.CreateOptions, _Mapping]] = ...) -> None: ...
 
+class CreateCustomObjectBatchRequest(_message.Message):
+    __slots__ = ("items", "options")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[CustomObject]
+    options: _meta_v1_pb2.CreateOptions
+    def __init__(self, items: _Optional[_Iterable[_Union[CustomObject, _Mapping]]] = ..., options: _Optional[_Union[_meta_v1_pb2.CreateOptions, _Mapping]] = ...) -> None: ...
+
 class UpdateCustomObjectRequest(_message.Message):
     __slots__ = ("object", "options")
     OBJECT_FIELD_NUMBER: _ClassVar[int]

@@ -173,11 +173,6 @@ class CustomKind:
         """The name of the definition: "widgets.example.com"."""
         return f"{self.plural}.{self.group}"
 
-    @cached_property
-    def form(self) -> dict[str, Any]:
-        """The JSON form of the definition."""
-        return to_dict(self.definition)
-
     @property
     def served(self) -> list[CustomVersion]:
         return [version for version in self.versions.values() if version.spec.served]

@@ -14,6 +14,7 @@ OURS = {
         "down": "Stop a local cluster and delete it with all its objects.",
         "backup": "Write a running local cluster to one file.",
         "restore": "Create a local cluster from a backup.",
+        "snapshot": "Save the objects of a cluster as a file, or restore them elsewhere.",
         "doctor": "Diagnose a cluster and this client.",
     },
     "Scheduling, nodes and leaders": {
@@ -25,12 +26,15 @@ OURS = {
         "sched": "Show the queue or the cache of the leading scheduler.",
         "etcd": "Show the keys of etcd, with decoded values.",
     },
+    "Scheduling policies": {
+        "plugin": "Write and check plugins of the scheduler.",
+        "study": "Compare scheduling policies on traces, without a cluster.",
+    },
     "Views, faults and measurements": {
         "ui": "Open the timeline of a cluster in a browser.",
         "timeline": "Record a timeline, or open recordings.",
         "demo": "Demonstrate failover on a real cluster.",
         "lab": "List and start labs, and check their steps.",
-        "study": "Compare scheduling policies on traces, without a cluster.",
         "bench": "Measure pinnace on this machine.",
         "chaos": "Inject faults into a cluster and check the history.",
         "check": "Check the recorded history of a run.",
@@ -58,9 +62,9 @@ KUBECTLS = {
     "Troubleshooting": "describe logs attach exec port-forward proxy cp auth debug events",
     "Advanced": "diff apply patch replace wait kustomize",
     "Settings": "label annotate",
-    "Other": "api-resources api-versions config kuberc plugin",
+    "Other": "api-resources api-versions config kuberc",
 }
-"""kubectl's verbs by its own groups, without those that are ours (`version`, `completion`)."""
+"""kubectl's verbs by its own groups, without those that are ours (`version`, `completion`, `plugin`)."""
 
 HIDDEN = "alpha options"
 """Verbs that kubectl has and its help does not list."""

@@ -11,7 +11,11 @@
     - name: day
       format: generated                # parameters of pinnace.study.trace.Generated
       generate: {nodes: 30, hours: 24, load: 0.7}
+      stages: stages.yaml              # KWOK's Stages: durations of tasks without one
       hold: 0.5                        # the first half of the tasks is only for policies that learn
+    - name: production
+      format: snapshot                 # the nodes and pods of a cluster
+      file: cluster.json
     profiles: policies.yaml            # a KubeSchedulerConfiguration; each profile is one policy
     only: [FGD, BestFit]               # of its profiles; default: all
     metrics: ["metrics.py:idle_nodes"]
@@ -30,9 +34,11 @@ from typing import Any
 
 import yaml
 
+from pinnace.kubelet.runtime.stages import SETS
 from pinnace.runtime.configuration import ConfigurationError, parse_fields, parse_list, parse_seconds, parse_text
 from pinnace.scheduler.config import Configuration, configuration_digest, read_configuration
 from pinnace.study.recording import METRICS, Metric
+from pinnace.study.snapshots import read_snapshot, with_durations
 from pinnace.study.trace import (
     HOUR,
     Generated,
@@ -46,28 +52,39 @@ from pinnace.study.trace import (
 )
 
 FORMATS = {"openb": read_openb, "csv": read_csv}
+SNAPSHOT, GENERATED = "snapshot", "generated"
 DOWNLOAD_TIMEOUT = 60.0
 MAX_SEEDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class TracePlan:
-    """One trace of a study. `nodes` and `tasks` are paths, or empty for a generated trace."""
+    """One trace of a study. `nodes` and `tasks` are paths of a trace in CSV, and `file` that of a snapshot. The others are
+    empty."""
 
     name: str
     format: str
     nodes: str = ""
     tasks: str = ""
+    file: str = ""
+    stages: str = ""
+    """A file of stages, or the name of a set; empty: tasks without a duration do not end."""
     inflate: float = 0.0
     hold: float = 0.0
     generated: Generated = field(default_factory=Generated)
 
     def load(self) -> Trace:
         """Read or generate the trace. It is the same for all seeds. Raise TraceError."""
-        if self.format == "generated":
+        if self.format == GENERATED:
             trace = generate(self.name, self.generated)
+        elif self.format == SNAPSHOT:
+            trace = read_snapshot(self.name, Path(self.file))
         else:
             trace = FORMATS[self.format](self.name, Path(self.nodes), Path(self.tasks))
+        if self.stages:
+            trace = with_durations(trace, self.stages)
+        if self.inflate and not any(map(trace.demand_of, trace.tasks)):
+            raise TraceError(f"{self.name}: no task requests {trace.resource}, so the trace cannot be inflated")
         return split_past_tasks(trace, self.hold) if self.hold else trace
 
     def trace_of(self, trace: Trace, seed: int) -> Trace:
@@ -168,10 +185,10 @@ def _parse_seeds(raw: Any) -> list[int]:
 
 
 def _parse_trace(raw: Any, where: str, folder: Path, downloads: Path | None) -> TracePlan:
-    given = parse_fields(raw, where, ("name", "format", "nodes", "tasks", "inflate", "hold", "generate"))
+    given = parse_fields(raw, where, ("name", "format", "nodes", "tasks", "file", "stages", "inflate", "hold", "generate"))
     form = parse_text(given.get("format"), f"{where}.format")
-    if form not in (*FORMATS, "generated"):
-        raise ConfigurationError(f"{where}.format: expected {', '.join(FORMATS)} or generated, got {form}")
+    if form not in (*FORMATS, SNAPSHOT, GENERATED):
+        raise ConfigurationError(f"{where}.format: expected {', '.join(FORMATS)}, {SNAPSHOT} or {GENERATED}, got {form}")
     name = parse_text(given.get("name", form), f"{where}.name")
     if not name.replace("-", "").replace("_", "").isalnum():
         raise ConfigurationError(f'{where}.name: expected letters, digits, "-" and "_", got {name}')
@@ -181,8 +198,13 @@ def _parse_trace(raw: Any, where: str, folder: Path, downloads: Path | None) -> 
         inflate=_parse_number(given.get("inflate", 0), f"{where}.inflate", 1000),
         hold=_parse_number(given.get("hold", 0), f"{where}.hold", 0.99),
     )
-    if form == "generated":
+    if "stages" in given:
+        stages = parse_text(given["stages"], f"{where}.stages")
+        plan = replace(plan, stages=stages if stages in SETS else str(_local_file(stages, folder, downloads)))
+    if form == GENERATED:
         return replace(plan, generated=_parse_generated(given.get("generate", {}), f"{where}.generate"))
+    if form == SNAPSHOT:
+        return replace(plan, file=str(_local_file(parse_text(given.get("file"), f"{where}.file"), folder, downloads)))
     nodes, tasks = (parse_text(given.get(key), f"{where}.{key}") for key in ("nodes", "tasks"))
     return replace(plan, nodes=str(_local_file(nodes, folder, downloads)), tasks=str(_local_file(tasks, folder, downloads)))
 

@@ -29,7 +29,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.records import QueuePlace
 from pinnace.api.resources import NODES, PODS, Resource, T
 from pinnace.api.scalars import to_time
-from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.api.wellknown import DEFAULT_GRACE_SECONDS, DISRUPTION_TARGET
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Index
@@ -68,7 +68,7 @@ class Observer(Protocol):
         ...
 
 
-class _Objects:
+class ObjectStore:
     """The objects of the cluster, with the handlers of their changes in the order of registration."""
 
     def __init__(self) -> None:
@@ -99,6 +99,17 @@ class _Objects:
         store = self.objects(resource)
         self._deliver(resource, [Delta(DELETED, old, old) for obj in objs if (old := store.pop(_key(obj), None)) is not None])
 
+    def apply(self, resource: Resource[T], changes: Iterable[tuple[WatchEventType, T]]) -> list[Delta[T]]:
+        """Deliver changes of these kinds together. Return them with the versions before."""
+        store, deltas = self.objects(resource), []
+        for kind, obj in changes:
+            key = _key(obj)
+            deltas.append(Delta(kind, obj, store.pop(key, None)))
+            if kind != DELETED:
+                store[key] = obj
+        self._deliver(resource, deltas)
+        return deltas
+
     def _deliver(self, resource: Resource[Any], deltas: Sequence[Delta[Any]]) -> None:
         if deltas:
             for handler in self._handlers.get(resource, ()):
@@ -110,7 +121,7 @@ def _key(obj: Any) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
-class _Evictions:
+class EvictionSink:
     """The part of `Evictions` that PreemptionHandle uses."""
 
     def __init__(self, evict: Callable[[Sequence[PlacedPod]], None], pending: Mapping[str, object]) -> None:
@@ -127,7 +138,7 @@ class _Evictions:
 class StudyHandle:
     """The framework's Handle in a study. There is no API client."""
 
-    def __init__(self, objects: _Objects, waiting: WaitingPods, activate: Callable[[str], None]) -> None:
+    def __init__(self, objects: ObjectStore, waiting: WaitingPods, activate: Callable[[str], None]) -> None:
         self.objects: Any = objects.objects
         self.index: Any = objects.index
         self.waiting = waiting
@@ -172,7 +183,7 @@ class Simulation:
         """The tasks with a node, by UID."""
         self._observer = observer
         self._grace = grace
-        self._objects = objects = _Objects()
+        self._objects = objects = ObjectStore()
         self._tasks: dict[str, Task] = {}
         """The tasks that have arrived and not ended, by UID."""
         self._leaving: dict[str, None] = {}
@@ -185,7 +196,7 @@ class Simulation:
         self._waiting = WaitingPods(lambda: None)
         self._permits: dict[str, tuple[QueuedPod, str, BindingCycle]] = {}
         handle = StudyHandle(objects, self._waiting, self._activate)
-        evictions = cast("Evictions", _Evictions(self._evict, self._leaving))
+        evictions = cast("Evictions", EvictionSink(self._evict, self._leaving))
         handle.preemption = preemption = PreemptionHandle(self.cache, evictions, objects.objects(PODS), seed)
         frameworks = build_frameworks(replace(configuration, seed=seed), handle)
         (self._profile, self.framework) = next(iter(frameworks.items()))
@@ -266,7 +277,7 @@ class Simulation:
         self._leaving.pop(task.name, None)
         del self._tasks[task.name]
         running = self.running.pop(task.name, None)
-        pod = running.pod if running is not None else self._objects.objects(PODS)[f"default/{task.name}"]
+        pod = running.pod if running is not None else self._objects.objects(PODS)[_key(task.pod(self._profile))]
         self._objects.remove(PODS, [pod])
         if evicted:
             self._observer.on_eviction(self, task)

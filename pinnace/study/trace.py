@@ -1,9 +1,10 @@
 """Traces: the nodes of a cluster, and the tasks that arrive.
 
-Three sources:
+Four sources:
 
     openb      the CSV files of a public trace of a GPU cluster
     csv        the format below
+    snapshot   the nodes and pods of a cluster (pinnace.study.snapshots)
     generated  a seeded generator that needs no files
 
 The CSV format has a header line. Columns other than `name` may be absent or empty; unknown columns are an error.
@@ -34,7 +35,8 @@ from typing import Any
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.wellknown import HOSTNAME_LABEL, ZONE_LABEL
-from pinnace.scheduler.plugins.gpu_share import GPU_MILLI, MODEL_LABEL, WHOLE
+from pinnace.fit import pod_requests
+from pinnace.scheduler.plugins.gpu_share import GPU_MILLI, MODEL_LABEL, WHOLE, gpu_request
 
 PODS_PER_NODE = 1001
 INTERVAL = 0.01
@@ -58,8 +60,12 @@ class Machine:
     model: str = ""
     zone: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    manifest: bytes = b""
+    """The encoded node of a snapshot, or empty."""
 
     def node(self) -> Node:
+        if self.manifest:
+            return Node.FromString(self.manifest)
         node = Node()
         node.metadata.name = self.name
         node.metadata.labels[HOSTNAME_LABEL] = self.name
@@ -103,12 +109,18 @@ class Task:
     duration: float = math.inf
     priority: int = 0
     group: str = ""
+    manifest: bytes = b""
+    """The encoded pod of a snapshot, or empty."""
 
     def pod(self, scheduler_name: str) -> Pod:
         """Return the pending pod. Its UID is its name, so that equal seeds give equal decisions."""
-        pod, shape = Pod(), self.shape
+        pod, shape = Pod.FromString(self.manifest), self.shape
         metadata, spec = pod.metadata, pod.spec
         metadata.name = metadata.uid = self.name
+        pod.status.phase = "Pending"
+        if self.manifest:
+            spec.schedulerName = scheduler_name
+            return pod
         metadata.namespace = "default"
         if self.group:
             metadata.labels["app"] = self.group
@@ -122,8 +134,22 @@ class Task:
         if shape.models:
             terms = spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms
             terms.add().matchExpressions.add(key=MODEL_LABEL, operator="In", values=shape.models)
-        pod.status.phase = "Pending"
         return pod
+
+
+def shape_of_pod(pod: Pod) -> Shape:
+    """Return the shape of a pod. The models are those of its node affinity to the label of the model. Raise ValueError for an
+    invalid number of GPUs."""
+    requests = pod_requests(pod)
+    amounts, gpu = dict(requests.amounts), gpu_request(requests)
+    models: set[str] = set()
+    required = pod.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
+    for term in required.nodeSelectorTerms:
+        for expression in term.matchExpressions:
+            if expression.key == MODEL_LABEL and expression.operator == "In":
+                models.update(expression.values)
+    number, milli = (gpu.number, gpu.milli) if gpu is not None else (0, 0)
+    return Shape(amounts.get("cpu", 0), amounts.get("memory", 0) // _MIB, number, milli, tuple(sorted(models)))
 
 
 @dataclass(frozen=True)

@@ -300,8 +300,11 @@ class Diagnosis:
         found: dict[str, Counter[str]] = {}
         left = np.ones(self.nodes, np.bool_)
         for plugin, result in self.refusals:
+            first = left & ~result.passed
+            if not first.any():
+                continue
             with _errors_of(plugin):
-                counter = _count(result.explain(), left & ~result.passed)
+                counter = _count(result.explain(), first)
             if counter:
                 found.setdefault(plugin, Counter()).update(counter)
                 left &= result.passed

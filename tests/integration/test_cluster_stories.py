@@ -131,3 +131,8 @@ def test_bench_node_loss(pinnace: Callable[..., subprocess.CompletedProcess[str]
 def test_bench_scale(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     result = bench(pinnace, "scale", "--nodes", "20", "--pods", "100", "--replicas", "40", "--rest", "1")
     assert result["fewest_available"] >= 30
+
+
+def test_bench_custom(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    result = bench(pinnace, "custom", "--definitions", "3", "--objects", "40")
+    assert result["objects of the largest kind"] == 20 + 7 + 40  # half of them, a third of the others, and those of the gateway

@@ -29,6 +29,7 @@ _PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletio
 
 
 class DefinitionStrategy(StatusStrategy[CustomResourceDefinition]):
+    allow_unconditional_update = False
     is_slow = True
     has_generation = True
     counts_deletion = False

@@ -22,6 +22,7 @@ from pinnace.cluster.spec import PROCESS, ClusterSpec
 from pinnace.verification.bench import load
 from pinnace.verification.bench.calibration import BenchCluster, calibrated_cluster
 from pinnace.verification.bench.controllers import KINDS, measure_controllers
+from pinnace.verification.bench.custom import measure_custom
 from pinnace.verification.bench.failover import SIGNALS, measure_failovers
 from pinnace.verification.bench.flood import ALL_METHODS, NOBODY, STRANGER, flood_as, measure_flood
 from pinnace.verification.bench.gateway import measure_gateway
@@ -377,9 +378,22 @@ def controllers_row(
     measure_row(settings, row, lambda bench, steps: measure_controllers(bench, kind, count, rest, steps), **shared)
 
 
+@verb("custom", examples="pinnace bench custom --definitions 1000 --objects 100000")
+@click.option("--definitions", type=POSITIVE, default=1000, show_default=True, help="CustomResourceDefinitions to create.")
+@click.option(
+    "--objects", type=POSITIVE, default=100_000, show_default=True, help="Custom objects to create, half of them of one kind."
+)
+@common_options
+def custom_row(settings: Settings, definitions: int, objects: int, apiservers: int, **shared: Any) -> None:
+    """Many definitions and custom objects: creates, lists, watches, memory, restarts, and a get of another user meanwhile."""
+    spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers, controllers=1, gateways=1)
+    row = BenchRow("custom", spec, {"definitions": definitions, "objects": objects}, unit="objects/s")
+    measure_row(settings, row, lambda bench, steps: measure_custom(bench, definitions, objects, steps), **shared)
+
+
 ROWS = (
     throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row, flood_row, gateway_row, services_row,
-    node_loss_row, scale_row, controllers_row
+    node_loss_row, scale_row, controllers_row, custom_row
 )  # fmt: skip
 for command in ROWS:
     bench.add_command(command)

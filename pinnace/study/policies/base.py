@@ -1,15 +1,13 @@
 """The base of the policies: scores by the shape of the pod, which are computed again only for nodes that have changed."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pinnace.api.core_v1_pb2 import Pod
-from pinnace.fit import pod_requests
 from pinnace.scheduler.framework import MAX_SCORE, BoolArray, CycleState, FloatArray, IntArray, NodeTable, PodInfo
-from pinnace.scheduler.plugins.gpu_share import DEVICES, MODEL_LABEL, DeviceTable, gpu_request
-from pinnace.study.trace import Shape
+from pinnace.scheduler.plugins.gpu_share import DEVICES, DeviceTable
+from pinnace.study.trace import Shape, shape_of_pod
 
 SHAPES = 4096
 """Maximum number of shapes whose scores are kept."""
@@ -87,19 +85,6 @@ def shape_of(pod: PodInfo) -> Shape:
     """Return the shape of a pod. The models are those of its node affinity to the label of the model."""
     shape = pod.parsed.get(Shape)
     if shape is None:
-        shape = pod.parsed[Shape] = _shape(pod.raw)
+        shape = pod.parsed[Shape] = replace(shape_of_pod(pod.raw), memory=0)
     found: Shape = shape
     return found
-
-
-def _shape(pod: Pod) -> Shape:
-    requests = pod_requests(pod)
-    amounts, gpu = dict(requests.amounts), gpu_request(requests)
-    models: set[str] = set()
-    required = pod.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
-    for term in required.nodeSelectorTerms:
-        for expression in term.matchExpressions:
-            if expression.key == MODEL_LABEL and expression.operator == "In":
-                models.update(expression.values)
-    number, milli = (gpu.number, gpu.milli) if gpu is not None else (0, 0)
-    return Shape(amounts.get("cpu", 0), 0, number, milli, tuple(sorted(models)))

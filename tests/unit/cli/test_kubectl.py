@@ -53,7 +53,7 @@ def program(path: Path, text: str) -> str:
 def test_verb_table_matches_kubectl_help() -> None:
     told = subprocess.run([BESIDE, "--help"], capture_output=True, text=True, timeout=30, check=True).stdout
     verbs = set(re.findall(r"^  ([a-z-]+)  +\S", told, re.MULTILINE))
-    assert verbs == table.KUBECTL_VERBS - set(table.HIDDEN.split()) | {"version", "completion"}
+    assert verbs == table.KUBECTL_VERBS - set(table.HIDDEN.split()) | {"version", "completion", "plugin"}
 
 
 def test_each_verb_of_ours_has_a_command() -> None:
@@ -137,6 +137,14 @@ def test_plugins_are_found(tmp_path: Path) -> None:
     assert run("who-am", "i", "--kubeconfig=x", KUBECTL=fake, PATH=path).stdout == "who-am i --kubeconfig=x\n"
     unknown = run("who-are", KUBECTL=fake, PATH=path)
     assert unknown.returncode == 2 and 'unknown command "who-are"' in unknown.stderr
+
+
+@pytest.mark.processes
+def test_list_of_plugins_is_that_of_kubectl(tmp_path: Path) -> None:
+    fake = program(tmp_path / "k", 'echo "$*"; exit 3')
+    listed = run("plugin", "list", "--name-only", KUBECTL=fake)
+    assert (listed.stdout, listed.returncode) == ("plugin list --name-only\n", 3)
+    assert re.search(r"^  list +List the plugins of kubectl", run("plugin", "--help", KUBECTL=fake).stdout, re.MULTILINE)
 
 
 def test_where_kubectl_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

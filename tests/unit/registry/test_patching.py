@@ -118,7 +118,7 @@ def test_patch_that_does_not_apply_to_this_object_is_invalid(operation: object, 
         ({"kind": "Node"}, "kind", 'expected "Pod"'),
         ({"apiVersion": "v2"}, "apiVersion", 'expected "v1"'),
         ({"metadata": {"name": "b"}}, "metadata.name", "field is immutable"),
-        ({"metadata": {"namespace": "b"}}, "metadata.namespace", "field is immutable"),
+        ({"metadata": {"uid": "b"}}, "metadata.uid", "field is immutable"),
         ({"metadata": None}, "metadata.name", "field is immutable"),
         ({"$patch": "delete"}, "metadata.name", "field is immutable"),
     ],
@@ -128,6 +128,12 @@ def test_wrong_field_is_named(patch: Any, field: str, message: str) -> None:
     assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "Invalid")
     assert refusal.violations[0].field == field and message in refusal.violations[0].message
     assert refusal.message.startswith('Pod "a" is invalid: ')
+
+
+def test_namespace_cannot_be_patched() -> None:
+    refusal = refused(request({"metadata": {"namespace": "b"}}))
+    message = "the namespace of the provided object does not match the namespace sent on the request"
+    assert (refusal.reason, refusal.message) == ("BadRequest", message)
 
 
 def test_all_violations_are_reported() -> None:

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.framework import CycleState, FilterPlugin, NodeTable, PreFilterPlugin, ResourceFilterPlugin
+from pinnace.scheduler.framework import FilterPlugin, NodeTable, ResourceFilterPlugin
 from pinnace.scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
+from pinnace.verification.plugins.world import run_filter_plugin
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.examples import examples
 from tests.unit.scheduler import reference
@@ -100,16 +101,9 @@ def verdicts(pod: PodInfo, table: NodeTable) -> list[list[str]]:
     """For each node, the reasons of the first filter that refuses it."""
     found: list[list[str]] = [[] for _ in table.names]
     for plugin in PLUGINS:
-        state = CycleState()
-        if isinstance(plugin, PreFilterPlugin) and plugin.pre_filter(state, pod, table) is not None:
-            continue
         if isinstance(plugin, FilterPlugin):
-            result = plugin.filter(state, pod, table)
-            told = result.explain()
-            for row, passed in enumerate(result.passed.tolist()):
-                assert passed is not bool(told.codes[row])
-                if not passed and not found[row]:
-                    found[row] = list(told.reasons(int(told.codes[row])))
+            reasons = run_filter_plugin(plugin, {}, pod, table)
+            found = [first or list(refused) for first, refused in zip(found, reasons, strict=True)]
     return found
 
 

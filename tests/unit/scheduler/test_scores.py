@@ -14,10 +14,11 @@ from pinnace.api.wellknown import REGION_LABEL as REGION
 from pinnace.api.wellknown import ZONE_LABEL as ZONE
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.cache.pod_info import PodInfo
-from pinnace.scheduler.framework import SKIP, CycleState, NodeTable, NormalizePlugin, PreScorePlugin, ScorePlugin
+from pinnace.scheduler.framework import NodeTable, ScorePlugin
 from pinnace.scheduler.plugins.node_affinity import NodeAffinity
 from pinnace.scheduler.plugins.nodes import ANNOTATION, ImageLocality, NodePreferAvoidPods
 from pinnace.scheduler.plugins.topology_spread import PodTopologySpread, SelectorSpread
+from pinnace.verification.plugins.world import run_score_plugin
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT
@@ -30,13 +31,9 @@ def pod() -> PodBuilder:
 
 def scores(plugin: ScorePlugin, wanted: Pod, table: NodeTable, feasible: Sequence[bool] | None = None) -> list[float] | None:
     """None: they would be the same everywhere. 0 for a node that is not feasible."""
-    state, asking, mask = CycleState(), PodInfo(wanted), np.array(feasible or [True] * len(table), np.bool_)
-    if isinstance(plugin, PreScorePlugin) and plugin.pre_score(state, asking, table, mask) is SKIP:
-        return None
-    result = plugin.score(state, asking, table, mask)
-    if isinstance(plugin, NormalizePlugin):
-        result = plugin.normalize(state, result, mask)
-    return np.where(mask, result, 0).tolist()
+    mask = np.array(feasible or [True] * len(table), np.bool_)
+    result = run_score_plugin(plugin, {}, PodInfo(wanted), table, mask)
+    return None if result is None else np.where(mask, result, 0).tolist()
 
 
 EAST, WEST, PLAIN = (

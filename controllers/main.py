@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from pinnace.controllers.statefulset import StatefulSetController
 from pinnace.controllers.tainteviction import TaintEvictionController
 from pinnace.controllers.unenforced import UnenforcedKindsController
 from pinnace.controllers.volume_protection import VolumeProtectionController
+from pinnace.controllers.volume_provisioner import PROVISIONER, VolumeProvisioner
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 
@@ -51,10 +52,15 @@ AUTOSCALING = AutoscalerOptions()
 
 
 def build_controllers(
-    shared: ControllerContext, options: NodeLifecycleOptions, root_ca: str = "", autoscaling: AutoscalerOptions = AUTOSCALING
+    shared: ControllerContext,
+    options: NodeLifecycleOptions,
+    root_ca: str = "",
+    autoscaling: AutoscalerOptions = AUTOSCALING,
+    volumes: Path | None = None,
 ) -> Sequence[Controller]:
     """Return all controllers. Their event source components have the same names as in Kubernetes. `root_ca`: PEM certificates
-    that pods trust."""
+    that pods trust. `volumes`: the directory of provisioned volumes, or None if none are provisioned."""
+    provisioners = [] if volumes is None else [VolumeProvisioner(shared.with_component(PROVISIONER), volumes)]
     return [
         NodeLifecycleController(shared.with_component("node-controller"), options),
         TaintEvictionController(shared.with_component("taint-eviction-controller")),
@@ -78,6 +84,7 @@ def build_controllers(
         HorizontalPodAutoscalerController(shared.with_component("horizontal-pod-autoscaler"), autoscaling),
         APIServiceController(shared.with_component("apiservice-controller")),
         UnenforcedKindsController(shared.with_component("unenforced-controller")),
+        *provisioners,
     ]
 
 
@@ -169,11 +176,18 @@ def build_controllers(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Path to the PEM certificates that pods trust, which the ConfigMap kube-root-ca.crt of each namespace contains.",
 )
+@click.option(
+    "--volumes-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Path to the directory of the volumes of the StorageClass standard, which all kubelets must share.  "
+    "[default: no volumes are provisioned]",
+)
 def main(
     name: str,
     servers: Servers,
     http: tuple[str, int],
     root_ca_file: Path | None,
+    volumes_dir: Path | None,
     grace: float,
     startup: float,
     sync_period: float,
@@ -189,11 +203,12 @@ def main(
     delays = StartupDelays(cpu_initialization, initial_readiness)
     autoscaling = AutoscalerOptions(sync_period, stabilization, tolerance, delays)
     root_ca = root_ca_file.read_text() if root_ca_file is not None else ""
-    sys.exit(
-        process.run_component(
-            lambda stop: serve(stop, http, known, name, options, root_ca, autoscaling), blame=find_sync_on_stack
-        )
-    )
+    volumes = volumes_dir.resolve() if volumes_dir is not None else None
+
+    def build(shared: ControllerContext) -> Sequence[Controller]:
+        return build_controllers(shared, options, root_ca, autoscaling, volumes)
+
+    sys.exit(process.run_component(lambda stop: serve(stop, http, known, name, build), blame=find_sync_on_stack))
 
 
 async def serve(
@@ -201,18 +216,12 @@ async def serve(
     http: tuple[str, int],
     servers: ClientConfig,
     name: str,
-    options: NodeLifecycleOptions,
-    root_ca: str,
-    autoscaling: AutoscalerOptions,
+    build: Callable[[ControllerContext], Sequence[Controller]],
 ) -> None:
     """Run the controllers until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
     patience = ProgressTimeout()
-    lives = RestartSupervisor(
-        lambda: ControllerManager(
-            Client(connection), name, lambda shared: build_controllers(shared, options, root_ca, autoscaling), patience=patience
-        )
-    )
+    lives = RestartSupervisor(lambda: ControllerManager(Client(connection), name, build, patience=patience))
     status = StatusServer(*http, lives.checks, asyncio.get_running_loop())
     status.start()
     log.info("controllers %s, status on %s, API servers at %s", name, status.address, ",".join(servers.endpoints))

@@ -4,7 +4,7 @@
     volume     Available --a claim is bound--> Bound --the claim is gone--> Released --Delete--> gone, or Failed
                    ^---------------------------- the claimRef is removed ------------'
 
-There are no volume plugins here: volumes of an external provisioner are left to it, and no file of a volume is ever deleted.
+There are no volume plugins here: volumes of an external provisioner, such as volume_provisioner.py, are left to it.
 
 Source: pkg/controller/volume/persistentvolume/pv_controller.go of Kubernetes 1.36.
 """

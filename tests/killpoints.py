@@ -8,15 +8,19 @@ the stored objects, as a new leader does.
     points = await run_killed_everywhere(scenario, StatefulSetController)
     assert points["create pods web-0"] == 2        # killed before it, and after it
 
-Informers lag: they receive writes when the controller waits for them (`Informers.wait_for`), and between syncs.
+Informers lag: they receive writes when the controller waits for them (`Informers.wait_for`), and between syncs. Time passes
+only if nothing else is to do, up to the next sync that the controller has asked for. Deleted pods stay until a kubelet has
+ended them, and objects with finalizers until the last one is removed.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from pinnace.api.autoscaling_v1_pb2 import Scale
+from pinnace.api.metrics_v1beta1_pb2 import PodMetricsList
 from pinnace.api.resources import PODS, Resource, store_key
 from pinnace.api.scalars import to_time
 from pinnace.api.status import Code, Refusal, encode
@@ -101,9 +105,26 @@ class _Client:
         self.resource = resource
         self._cluster = cluster
 
+    def _find(self, name: str, namespace: str) -> Any:
+        return self._cluster.find(self.resource, f"{namespace}/{name}" if self.resource.namespaced else name)
+
     async def get(self, name: str, namespace: str = "") -> Any:
         await asyncio.sleep(0)
-        return _copy(self._cluster.find(self.resource, f"{namespace}/{name}"))
+        return _copy(self._find(name, namespace))
+
+    async def get_scale(self, name: str, namespace: str) -> Scale:
+        obj = self._find(name, namespace)
+        labels = ",".join(f"{key}={value}" for key, value in obj.spec.selector.matchLabels.items())
+        scale = Scale(metadata=obj.metadata)
+        scale.spec.replicas = scale.status.replicas = obj.spec.replicas
+        scale.status.selector = labels
+        return scale
+
+    async def update_scale(self, scale: Scale) -> Scale:
+        obj = _copy(self._find(scale.metadata.name, scale.metadata.namespace))
+        obj.spec.replicas = scale.spec.replicas
+        self._cluster.write("update scale of", self.resource, obj, lambda: self._cluster.update(self.resource, obj))
+        return scale
 
     async def create(self, obj: Any) -> Any:
         await asyncio.sleep(0)
@@ -119,10 +140,13 @@ class _Client:
             "update status of", self.resource, obj, lambda: self._cluster.update(self.resource, obj, status=True)
         )
 
-    async def delete(self, name: str, namespace: str = "", *, uid: str = "", **options: object) -> Any:
+    async def delete(
+        self, name: str, namespace: str = "", *, uid: str = "", resource_version: str = "", **options: object
+    ) -> Any:
         await asyncio.sleep(0)
-        obj = self._cluster.find(self.resource, f"{namespace}/{name}")
-        if uid and obj.metadata.uid != uid:
+        obj = self._find(name, namespace)
+        metadata = obj.metadata
+        if uid not in ("", metadata.uid) or resource_version not in ("", metadata.resourceVersion):
             raise _refused(Code.ABORTED, "Conflict", name)
         return self._cluster.write("delete", self.resource, obj, lambda: self._cluster.delete(self.resource, obj))
 
@@ -145,43 +169,68 @@ class _Client:
             item.name, item.resourceVersion, item.uid = metadata.name, metadata.resourceVersion, metadata.uid
         return item
 
-    async def list(self, *args: object, **options: object) -> Any:
-        return SimpleNamespace(resource_version=str(self._cluster.revision))
+    async def list(self, namespace: str = "", **options: object) -> Any:
+        items = [obj for obj in self._cluster.of(self.resource).values() if namespace in ("", obj.metadata.namespace)]
+        return SimpleNamespace(items=items, resource_version=str(self._cluster.revision))
 
 
 class KillableCluster:
-    """`kill`: the number of the write to be killed at, from 0, and whether the write is stored."""
+    """`kill`: the numbers of the writes to be killed at, from 0, and whether the write is stored. `now`: in Unix seconds."""
 
-    def __init__(self, build: Build, *, kill: tuple[int, bool] | None = None) -> None:
+    def __init__(self, build: Build, *, kill: Mapping[int, bool] | None = None, now: float = 1_000_000.0) -> None:
         self.stores: dict[Resource[Any], dict[str, Any]] = {}
         self.revision = 1
-        self.clock = FakeClock()
+        self.clock = FakeClock(now)
         self.points: list[str] = []
         """The names of the writes, in order."""
         self.killed: list[str] = []
         """The names of the writes at which a controller was killed."""
-        self.events: list[str] = []
+        self.created: list[str] = []
+        """The names of the objects that the controller has created, in order."""
+        self.events: list[tuple[str, str]] = []
+        """The reasons and messages of events."""
+        self.usage = "100m"
+        """The cpu usage of each pod."""
         self.checks: list[Callable[[str, Resource[Any], Any], None]] = []
         """Invariants. Each is called before a write with its verb, resource and object."""
         self.between: list[Callable[[], bool]] = []
         """What others do between syncs: kubelets, the garbage collector. Each returns whether it changed something."""
         self._build = build
-        self._kill = kill
-        self._start()
+        self._kill = kill or {}
+        self.elect()
 
-    def _start(self) -> None:
-        """Start a controller with all that is stored."""
+    def elect(self) -> None:
+        """Start the controller of a new leader, with all that is stored."""
         self.informers = _LateInformers(self)
-        client: Any = SimpleNamespace(of=lambda resource: _Client(self, resource), pods=_Client(self, PODS))
-        recorder: Any = SimpleNamespace(
-            for_component=lambda name: SimpleNamespace(event=lambda obj, type_, reason, message: self.events.append(message))
-        )
-        self._controller = self._build(ControllerContext(client, self.informers, recorder, self.clock, "test"))
+        usage = SimpleNamespace(pods=self._read_usage)
+        client: Any = SimpleNamespace(of=lambda resource: _Client(self, resource), pods=_Client(self, PODS), usage=usage)
+        reporter = SimpleNamespace(event=lambda obj, type_, reason, message: self.events.append((reason, message)))
+        recorder: Any = SimpleNamespace(for_component=lambda name: reporter)
+        self.controller = self._build(ControllerContext(client, self.informers, recorder, self.clock, "test"))
         self._queue: dict[str, None] = {}
-        for watch in self._controller.watches:
+        self._due: dict[str, float] = {}
+        for watch in self.controller.watches:
             for obj in list(self.informers.store(watch.resource).values()):
                 self._queue.update(dict.fromkeys(watch.keys(Delta(ADDED, obj, None))))
             self.informers.add_handler(watch.resource, self._handler(watch.keys))
+
+    @property
+    def now(self) -> float:
+        return self.clock.time()
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons of the events, in order."""
+        return [reason for reason, _ in self.events]
+
+    async def _read_usage(self, namespace: str, *, labels: str) -> PodMetricsList:
+        listed = PodMetricsList()
+        for pod in self.of(PODS).values():
+            item = listed.items.add()
+            item.metadata.name = pod.metadata.name
+            item.timestamp.CopyFrom(to_time(self.now))
+            item.containers.add(name=pod.spec.containers[0].name).usage["cpu"].string = self.usage
+        return listed
 
     def _handler(self, keys: Callable[[Any], Iterable[str]]) -> Callable[[Sequence[Delta[Any]]], None]:
         def handle(deltas: Sequence[Delta[Any]]) -> None:
@@ -190,53 +239,69 @@ class KillableCluster:
 
         return handle
 
-    async def settle(self) -> None:
-        """Let the controller and the others work until nothing changes."""
+    async def settle(self, seconds: float | None = None) -> float | None:
+        """Let the controller and the others work until nothing changes, for at most these seconds of the clock, which then
+        have passed. Return the seconds until the next sync that the controller has asked for, or None."""
+        end = None if seconds is None else self.now + seconds
         for _ in range(MAX_ROUNDS):
             self.informers.deliver_all()
+            due = min(self._due.values(), default=None)
             if self._queue:
                 await self._sync(next(iter(self._queue)))
+            elif self._let_others_work():
                 continue
-            if not self._let_others_work():
-                return
+            elif due is not None and (end is None or due <= end):
+                self.clock.stall(max(0.0, due - self.now))
+                ready = [key for key, at in self._due.items() if at <= due]
+                self._queue.update(dict.fromkeys(ready))
+            else:
+                self.clock.stall(end - self.now if end is not None else 0.0)
+                return due - self.now if due is not None else None
         raise AssertionError(f"it does not come to rest: {self.points[-20:]}")
+
+    def deliver(self) -> list[str]:
+        """Deliver all changes to the informers. Return the keys that wait for a sync."""
+        self.informers.deliver_all()
+        return list(self._queue)
 
     def _let_others_work(self) -> bool:
         changes = [step() for step in self.between]
         return any(changes)
 
     async def _sync(self, key: str) -> None:
-        del self._queue[key]
+        self._queue.pop(key, None)
+        self._due.pop(key, None)
         try:
-            wait = await self._controller.sync(key)
+            wait = await self.controller.sync(key)
         except (ApiError, PartialSyncError):
             wait = 0.0
         except Killed:
             while self._let_others_work():
                 pass
-            self._start()
+            self.elect()
             return
         if wait is not None:
-            self.clock.stall(wait)
-            self._queue[key] = None
+            self._due[key] = self.now + wait
 
     def write(self, verb: str, resource: Resource[Any], obj: Any, apply: Callable[[], Any]) -> Any:
-        name = f"{verb} {resource.plural} {obj.metadata.name}"
-        here = self._kill is not None and self._kill[0] == len(self.points)
+        name = f"{verb} {resource.plural} {obj.metadata.name or obj.metadata.generateName}"
+        stored = self._kill.get(len(self.points))
         self.points.append(name)
-        if here:
+        if stored is not None:
             self.killed.append(name)
-            if not (self._kill or (0, False))[1]:
+            if not stored:
                 raise Killed(name)
         for check in self.checks:
             check(verb, resource, obj)
         result = apply()
-        if here:
+        if verb == "create":
+            self.created.append(result.metadata.name)
+        if stored:
             raise Killed(name)
         return result
 
-    def of(self, resource: Resource[Any]) -> Iterator[Any]:
-        yield from list(self.stores.get(resource, {}).values())
+    def of(self, resource: Resource[Any]) -> dict[str, Any]:
+        return self.stores.setdefault(resource, {})
 
     def find(self, resource: Resource[Any], key: str) -> Any:
         obj = self.stores.get(resource, {}).get(key)
@@ -250,6 +315,7 @@ class KillableCluster:
             raise _refused(Code.ALREADY_EXISTS, "AlreadyExists", key)
         stored = _copy(obj)
         metadata = stored.metadata
+        metadata.name = metadata.name or f"{metadata.generateName}{self.revision}"
         metadata.uid, metadata.generation = f"uid-{resource.plural}-{metadata.name}-{self.revision}", 1
         metadata.creationTimestamp.CopyFrom(to_time(self.clock.time()))
         if resource is PODS:
@@ -265,6 +331,11 @@ class KillableCluster:
             stored.status.CopyFrom(obj.status)
         elif hasattr(stored, "spec") and stored.spec != old.spec:
             stored.metadata.generation += 1
+        metadata = stored.metadata
+        ended = resource is not PODS or stored.status.phase in ("Succeeded", "Failed")
+        if metadata.HasField("deletionTimestamp") and not metadata.finalizers and ended:
+            self.remove(resource, old)
+            return stored
         return self._store(resource, stored, MODIFIED, old)
 
     def change(self, resource: Resource[Any], key: str, change: Callable[[Any], object]) -> None:
@@ -274,9 +345,9 @@ class KillableCluster:
         self.update(resource, obj)
 
     def delete(self, resource: Resource[Any], obj: Any) -> Any:
-        """Delete an object. Pods terminate until `remove`."""
+        """Delete an object. Pods terminate until `remove`, and objects with finalizers until the last one is removed."""
         old = self.find(resource, store_key(obj))
-        if resource is PODS:
+        if resource is PODS or old.metadata.finalizers:
             if old.metadata.HasField("deletionTimestamp"):
                 return old
             stored = _copy(old)
@@ -300,21 +371,41 @@ class KillableCluster:
 
     def run_pods(self) -> bool:
         """Let kubelets start pending pods, and end terminating ones. A step for `between`."""
-        changed = False
-        for pod in self.of(PODS):
-            if pod.metadata.HasField("deletionTimestamp"):
-                self.remove(PODS, pod)
-                changed = True
-            elif pod.status.phase == "Pending":
+        changed = self.end_pods()
+        for pod in list(self.of(PODS).values()):
+            if pod.status.phase == "Pending" and not pod.metadata.HasField("deletionTimestamp"):
 
                 def start(started: Any) -> None:
                     started.status.phase = "Running"
+                    started.status.startTime.CopyFrom(to_time(self.now))
                     ready = started.status.conditions.add(type="Ready", status="True")
-                    ready.lastTransitionTime.CopyFrom(to_time(self.clock.time()))
+                    ready.lastTransitionTime.CopyFrom(to_time(self.now))
 
                 self.change(PODS, store_key(pod), start)
                 changed = True
         return changed
+
+    def end_pods(self) -> bool:
+        """Let kubelets end terminating pods. A step for `between`."""
+        changed = False
+        for pod in list(self.of(PODS).values()):
+            if not pod.metadata.HasField("deletionTimestamp"):
+                continue
+            if not pod.metadata.finalizers:
+                self.remove(PODS, pod)
+            elif pod.status.phase in ("Pending", "Running"):
+                self.change(PODS, store_key(pod), lambda ended: setattr(ended.status, "phase", "Failed"))
+            else:
+                continue
+            changed = True
+        return changed
+
+    def finish_pods(self) -> bool:
+        """Let running pods succeed. A step for `between`, after `run_pods`."""
+        running = [pod for pod in self.of(PODS).values() if pod.status.phase == "Running"]
+        for pod in running:
+            self.change(PODS, store_key(pod), lambda ended: setattr(ended.status, "phase", "Succeeded"))
+        return bool(running)
 
     def collect_garbage(self) -> bool:
         """Delete the objects whose owners are all gone. A step for `between`."""
@@ -333,18 +424,22 @@ Scenario = Callable[[KillableCluster], Awaitable[None]]
 
 
 async def run_killed_everywhere(scenario: Scenario, build: Build) -> Mapping[str, int]:
-    """Run the scenario without a kill, then killed before and after each of its writes. The scenario asserts its result.
+    """Run the scenario without a kill, then killed before each of its writes, and after it; at every fifth write, also after
+    it and the next one. The scenario asserts its result.
 
-    Return the number of kills for each name of a write. Raise AssertionError if a point was not reached.
+    Return the number of kills for each name of a write, without those of next ones. Raise AssertionError if a point was not
+    reached.
     """
     whole = KillableCluster(build)
     await scenario(whole)
     reached: Counter[str] = Counter()
     for number, name in enumerate(whole.points):
-        for stored in (False, True):
-            cluster = KillableCluster(build, kill=(number, stored))
+        twice = [{number: True, number + 1: True}] if number % 5 == 0 else []
+        for kills in ({number: False}, {number: True}, *twice):
+            cluster = KillableCluster(build, kill=kills)
             await scenario(cluster)
-            assert cluster.killed == [name], f"write {number} is {cluster.killed}, not {name}"
-            reached[name] += 1
+            assert cluster.killed[:1] == [name], f"write {number} is {cluster.killed}, not {name}"
+            if len(kills) == 1:
+                reached[name] += 1
     assert set(reached) == set(whole.points)
     return reached

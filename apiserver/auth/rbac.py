@@ -139,7 +139,7 @@ _STATUS_OF_CONTROLLERS = (
 """Resources whose status controllers write."""
 _CREATED_BY_CONTROLLERS = (
     PODS, REPLICA_SETS, JOBS, CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, ENDPOINT_SLICES, ENDPOINTS, SERVICE_ACCOUNTS,
-    CONFIG_MAPS, API_SERVICES,
+    CONFIG_MAPS, API_SERVICES, PERSISTENT_VOLUMES, STORAGE_CLASSES,
 )  # fmt: skip
 _READ_METRICS = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
 """Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""

@@ -21,10 +21,12 @@ from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import DeleteRequest
 from pinnace.apiextensions.definitions import CLEANUP_FINALIZER
 from pinnace.apiextensions.naming import compute_status, set_condition, terminating_condition
+from pinnace.apiserver import errors
 from pinnace.apiserver.auth.authentication import SERVER
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
 from pinnace.apiserver.customresources.registry import CustomResources
+from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import AdmissionOperation, WriteRequest
 from pinnace.apiserver.registry.deletion import copy_without_version
 from pinnace.apiserver.registry.mutation import (
@@ -278,8 +280,7 @@ def _definition_names(form: dict[str, Any]) -> set[str]:
 
 def _terminating_mutation(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:
     def step(version: ObjectVersion[Definition] | None) -> Next[Definition]:
-        if version is None:
-            return MutationEffect.NO_OP
+        version = _still_existing(version)
         new = copy_without_version(CUSTOM_RESOURCE_DEFINITIONS, version.obj)
         _set_terminating(new, "InstanceDeletionInProgress", "CustomResource deletion is in progress", now)
         return PutObject(new) if new.status != version.obj.status else MutationEffect.NO_OP
@@ -289,7 +290,8 @@ def _terminating_mutation(now: str) -> Callable[[ObjectVersion[Definition] | Non
 
 def _remove_finalizer_mutation(now: str) -> Callable[[ObjectVersion[Definition] | None], Next[Definition]]:
     def step(version: ObjectVersion[Definition] | None) -> Next[Definition]:
-        if version is None or CLEANUP_FINALIZER not in version.obj.metadata.finalizers:
+        version = _still_existing(version)
+        if CLEANUP_FINALIZER not in version.obj.metadata.finalizers:
             return MutationEffect.NO_OP
         new = copy_without_version(CUSTOM_RESOURCE_DEFINITIONS, version.obj)
         new.metadata.finalizers.remove(CLEANUP_FINALIZER)
@@ -297,6 +299,13 @@ def _remove_finalizer_mutation(now: str) -> Callable[[ObjectVersion[Definition] 
         return PutObject(new) if new.metadata.finalizers else RemoveObject(last=new)
 
     return step
+
+
+def _still_existing(version: ObjectVersion[Definition] | None) -> ObjectVersion[Definition]:
+    """Return the version. Raises Rejected if another API server has removed the definition."""
+    if version is None:
+        raise Rejected(errors.not_found(CUSTOM_RESOURCE_DEFINITIONS, ""))
+    return version
 
 
 def _set_terminating(definition: Definition, reason: str, message: str, now: str, status: str = "True") -> None:

@@ -7,6 +7,7 @@
     <data_dir>/etcd/          the data of the etcd members
     <data_dir>/pki/           the certificates (pinnace.cluster.certificates)
     <data_dir>/pods/          the pods' directories of the kubelets
+    <data_dir>/volumes/       the volumes of the StorageClass standard
     <data_dir>/config/        copies of the components' configuration files (pinnace.cluster.inputs)
 
 Nothing else is written or removed. Each folder has a mark (`.pinnace`) with the identity of its cluster. A folder without the
@@ -36,6 +37,7 @@ from pinnace.cluster.spec import (
     kubeconfig_file,
     pki_folder,
     pods_folder,
+    volumes_folder,
 )
 from pinnace.runtime.files import remove_tree
 
@@ -48,6 +50,7 @@ OURS: Mapping[str, Sequence[str]] = {
     "etcd": ("etcd-*",),
     "pki": ("*.crt*", "*.key*", "*.pub*", "*.conf*", "etcd", "users"),
     "pods": ("kubelet-*",),
+    "volumes": ("pvc-*",),
     "logs": ("*.log", "core", "core.*"),
     "config": (
         "scheduler.yaml",
@@ -73,7 +76,8 @@ class ClusterFolder:
         self.logs = path / "logs"
         self._kubeconfig = kubeconfig_file(path)
         self._contexts = path / "kubeconfigs"
-        self._folders = (etcd_folder(path), pki_folder(path), pods_folder(path), config_folder(path), self.logs)
+        folders = (etcd_folder, pki_folder, pods_folder, volumes_folder, config_folder)
+        self._folders = (*(folder(path) for folder in folders), self.logs)
 
     @contextmanager
     def translate_os_errors(self) -> Iterator[None]:

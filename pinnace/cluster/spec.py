@@ -287,13 +287,14 @@ def plan_processes(
         plans.append(ProcessPlan(APISERVER, name, listen, http, argv))
     endpoints = [(name, listen) for name, listen, _ in servers]
 
+    controllers_flags = ("--root-ca-file", f"{shown.ca}", "--volumes-dir", str(volumes_folder(spec.data_dir)))
     for component, count in ((SCHEDULER, spec.schedulers), (CONTROLLERS, spec.controllers)):
         for i in range(count):
             name, http = f"{component}-{i}", address()
             argv = _module_command(
                 component, "--name", name, "--server", reaching(name, endpoints), "--http", http,
                 "--kubeconfig", str(certificates.client_config_path(pki, component)),
-                *(("--root-ca-file", f"{shown.ca}") if component == CONTROLLERS else ()),
+                *(controllers_flags if component == CONTROLLERS else ()),
             )  # fmt: skip
             plans.append(ProcessPlan(component, name, http, http, argv))
 
@@ -397,6 +398,11 @@ def kubeconfig_file(data_dir: Path) -> Path:
 def pods_folder(data_dir: Path) -> Path:
     """The directory of a kubelet's pods, for the process runtime."""
     return data_dir / "pods"
+
+
+def volumes_folder(data_dir: Path) -> Path:
+    """The directory of the volumes of the StorageClass standard."""
+    return data_dir / "volumes"
 
 
 def fleet_node_names(spec: ClusterSpec) -> dict[str, list[str]]:

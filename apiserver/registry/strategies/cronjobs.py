@@ -107,5 +107,5 @@ def _validate_job_template(spec: CronJobSpec, out: list[Violation]) -> None:
     if job.HasField("selector"):
         violations.append(invalid("spec.selector", to_dict(job.selector), "`selector` will be auto-generated"))
     if job.manualSelector:
-        violations.append(unsupported("spec.manualSelector", "true", ("nil", "false")))
+        violations.append(unsupported("spec.manualSelector", True, ("nil", "false")))
     out.extend(Violation(f"{_JOB_PATH}{violation.field.removeprefix('spec')}", violation.message) for violation in violations)

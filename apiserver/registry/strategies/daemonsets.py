@@ -69,7 +69,7 @@ class DaemonSetStrategy(StatusStrategy[DaemonSet]):
 
     def check_fields(self, obj: DaemonSet, out: list[Violation]) -> None:
         spec = obj.spec
-        validate_selection(spec, out)
+        validate_selection(spec, out, missing=None, unusable=None)
         if spec.HasField("selector") and not (spec.selector.matchLabels or spec.selector.matchExpressions):
             out.append(invalid("spec.selector", {}, "empty selector is invalid for daemonset"))
         validate_template(spec.template, out)
@@ -108,7 +108,10 @@ def _set_template_generation(daemon_set: DaemonSet, number: int) -> None:
 def _validate_update_strategy(strategy: DaemonSetUpdateStrategy, out: list[Violation]) -> None:
     path = "spec.updateStrategy"
     if strategy.type not in _UPDATE_STRATEGIES:
-        out.append(unsupported(path, strategy.type, _UPDATE_STRATEGIES))
+        rolling = strategy.rollingUpdate
+        bounds = {"MaxUnavailable": int_or_string(rolling.maxUnavailable), "MaxSurge": int_or_string(rolling.maxSurge)}
+        shown = bounds if strategy.HasField("rollingUpdate") else None  # Kubernetes shows the fields of its Go structures
+        out.append(unsupported(path, {"Type": strategy.type, "RollingUpdate": shown}, _UPDATE_STRATEGIES))
     elif strategy.type == "RollingUpdate":
         rolling, path = strategy.rollingUpdate, f"{path}.rollingUpdate"
         validate_bound(rolling.maxUnavailable, f"{path}.maxUnavailable", out, most=FULL_PERCENT)

@@ -64,7 +64,7 @@ class IngressStrategy(StatusStrategy[Ingress]):
     def check_fields(self, obj: Ingress, out: list[Violation]) -> None:
         spec = obj.spec
         if not spec.rules and not spec.HasField("defaultBackend"):
-            out.append(invalid("spec", [], "either `defaultBackend` or `rules` must be specified"))
+            out.append(invalid("spec", None, "either `defaultBackend` or `rules` must be specified"))
         if spec.HasField("defaultBackend"):
             _validate_backend(spec.defaultBackend, "spec.defaultBackend", out)
         for index, rule in enumerate(spec.rules):

@@ -95,7 +95,7 @@ class StatefulSetStrategy(StatusStrategy[StatefulSet]):
             out.extend(invalid("spec.serviceName", spec.serviceName, problem) for problem in names.dns_label(spec.serviceName))
         if spec.HasField("selector") and not (spec.selector.matchLabels or spec.selector.matchExpressions):
             out.append(invalid("spec.selector", {}, "empty selector is invalid for statefulset"))
-        validate_selection(spec, out)
+        validate_selection(spec, out, unusable="")
         validate_template(template_with_claims(spec), out)
         _validate_claims(spec.volumeClaimTemplates, out)
         pod = spec.template.spec

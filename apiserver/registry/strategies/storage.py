@@ -8,15 +8,18 @@ Source: pkg/apis/core/validation and pkg/apis/storage/validation of Kubernetes 1
 
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from pinnace.api import names
 from pinnace.api.codec import has_unknown_fields
 from pinnace.api.core_v1_pb2 import (
+    NodeSelectorRequirement,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
     PersistentVolumeSpec,
     TopologySelectorTerm,
+    VolumeNodeAffinity,
 )
 from pinnace.api.scalars import to_time
 from pinnace.api.status import Violation
@@ -36,7 +39,7 @@ from pinnace.apiserver.registry.validation.fields import (
     validate_capacity,
     validate_key,
 )
-from pinnace.apiserver.registry.validation.pods import amount_warnings, validate_node_selector
+from pinnace.apiserver.registry.validation.pods import GA_LABELS, amount_warnings, validate_node_selector
 from pinnace.apiserver.registry.validation.volumes import (
     STORAGE_RESOURCE,
     storage_size,
@@ -106,20 +109,59 @@ class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
                 out.append(required("spec.nodeAffinity.required", "must specify required node constraints"))
         _validate_source(spec, out)
         validate_class_name(spec.storageClassName, "spec.storageClassName", out)
-        validate_class_name(spec.volumeAttributesClassName, "spec.volumeAttributesClassName", out)
         validate_volume_mode(spec.volumeMode, "spec.volumeMode", out)
+        _validate_attributes_class(spec, out)
 
     def check_change(self, new: PersistentVolume, old: PersistentVolume, out: list[Violation]) -> None:
         if new.spec.persistentVolumeSource != old.spec.persistentVolumeSource:
             out.append(forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation"))
         if new.spec.volumeMode != old.spec.volumeMode:
-            out.append(invalid("spec.volumeMode", new.spec.volumeMode, IMMUTABLE))
-        if old.spec.HasField("nodeAffinity") and new.spec.nodeAffinity != old.spec.nodeAffinity:
-            out.append(forbidden("spec.nodeAffinity", IMMUTABLE))
+            out.append(invalid("volumeMode", new.spec.volumeMode, IMMUTABLE))  # as in Kubernetes, without spec
+        if old.spec.HasField("nodeAffinity") and _with_beta_keys(new, old) != old.spec.nodeAffinity:
+            detail = f"{IMMUTABLE}, except for updating from beta label to GA"
+            out.append(invalid("nodeAffinity", _show_affinity(new.spec), detail))
 
     def check_status(self, obj: PersistentVolume, out: list[Violation]) -> None:
         if obj.status.phase not in VOLUME_PHASES:
             out.append(unsupported("status.phase", obj.status.phase, VOLUME_PHASES))
+
+
+def _with_beta_keys(new: PersistentVolume, old: PersistentVolume) -> VolumeNodeAffinity:
+    """Return the new node affinity, with the beta keys of the old one that it replaces by their GA keys."""
+    result = VolumeNodeAffinity()
+    result.CopyFrom(new.spec.nodeAffinity)
+    before = old.spec.nodeAffinity.required.nodeSelectorTerms
+    for old_term, term in zip(before, result.required.nodeSelectorTerms, strict=False):
+        for old_expression, expression in zip(old_term.matchExpressions, term.matchExpressions, strict=False):
+            if GA_LABELS.get(old_expression.key) == expression.key:
+                expression.key = old_expression.key
+    return result
+
+
+def _show_affinity(spec: PersistentVolumeSpec) -> dict[str, Any] | None:
+    """Return the node affinity with the field names of Kubernetes' Go structures, which messages show."""
+
+    def show(requirements: Iterable[NodeSelectorRequirement]) -> list[dict[str, Any]] | None:
+        shown = [{"Key": item.key, "Operator": item.operator, "Values": list(item.values) or None} for item in requirements]
+        return shown or None
+
+    if not spec.HasField("nodeAffinity"):
+        return None
+    terms = [
+        {"MatchExpressions": show(term.matchExpressions), "MatchFields": show(term.matchFields)}
+        for term in spec.nodeAffinity.required.nodeSelectorTerms
+    ]
+    return {"Required": {"NodeSelectorTerms": terms}}
+
+
+def _validate_attributes_class(spec: PersistentVolumeSpec, out: list[Violation]) -> None:
+    if not spec.HasField("volumeAttributesClassName"):
+        return
+    if not spec.volumeAttributesClassName:
+        out.append(required("spec.volumeAttributesClassName", "an empty string is disallowed"))
+    validate_class_name(spec.volumeAttributesClassName, "spec.volumeAttributesClassName", out)
+    if not spec.persistentVolumeSource.HasField("csi"):
+        out.append(required("spec.csi", "has to be specified when using volumeAttributesClassName"))
 
 
 def _validate_source(spec: PersistentVolumeSpec, out: list[Violation]) -> None:
@@ -137,10 +179,11 @@ def _validate_source(spec: PersistentVolumeSpec, out: list[Violation]) -> None:
 def _validate_capacity(spec: PersistentVolumeSpec, out: list[Violation]) -> None:
     if not spec.capacity:
         out.append(required("spec.capacity"))
-    elif list(spec.capacity) != [STORAGE_RESOURCE]:
-        out.append(unsupported("spec.capacity", ",".join(sorted(spec.capacity)), (STORAGE_RESOURCE,)))
-    else:
-        validate_size(spec.capacity[STORAGE_RESOURCE].string, f"spec.capacity[{STORAGE_RESOURCE}]", out)
+    amounts = {name: spec.capacity[name].string for name in sorted(spec.capacity)}
+    if list(amounts) != [STORAGE_RESOURCE]:
+        out.append(unsupported("spec.capacity", amounts or None, (STORAGE_RESOURCE,)))
+    for name, amount in amounts.items():
+        validate_size(amount, f"spec.capacity[{name[: names.MAX_KEY]}]", out)
 
 
 class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):

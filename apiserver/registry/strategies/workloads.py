@@ -208,7 +208,7 @@ class JobStrategy(StatusStrategy[Job]):
 
     def check_fields(self, obj: Job, out: list[Violation]) -> None:
         validate_job_spec(obj.spec, out)
-        validate_selection(obj.spec, out)
+        validate_selection(obj.spec, out, unusable=None)
         validate_job_template(obj.spec, out)
 
     def check_new(self, obj: Job, out: list[Violation]) -> None:
@@ -337,10 +337,10 @@ def _validate_completions(new: JobSpec, old: JobSpec, out: list[Violation]) -> N
 
 
 def validate_template(template: PodTemplateSpec, out: list[Violation]) -> None:
-    """Validate the template at spec.template."""
-    validate_labels(template.metadata.labels, f"{_TEMPLATE_PATH}.metadata.labels", out)
-    validate_annotations(template.metadata.annotations, f"{_TEMPLATE_PATH}.metadata.annotations", out)
-    validate_pod_annotations(template.metadata.annotations, f"{_TEMPLATE_PATH}.metadata.annotations", out)
+    """Validate the template at spec.template. As in Kubernetes, the paths of labels and annotations omit `metadata`."""
+    validate_labels(template.metadata.labels, f"{_TEMPLATE_PATH}.labels", out)
+    validate_annotations(template.metadata.annotations, f"{_TEMPLATE_PATH}.annotations", out)
+    validate_pod_annotations(template.metadata.annotations, f"{_TEMPLATE_PATH}.annotations", out)
     template_violations: list[Violation] = []
     validate_spec(template.spec, template_violations)
     out.extend(
@@ -357,17 +357,22 @@ def workload_warnings(name: str, template: PodTemplateSpec) -> Iterable[str]:
     yield from spec_warnings(template.spec, f"{_TEMPLATE_PATH}.spec")
 
 
-def validate_selection(spec: SelectingSpec, out: list[Violation]) -> None:
-    """Check that the selector is set and selects the pods of the template."""
-    if not spec.HasField("selector"):
-        out.append(required(_SELECTOR_PATH))
-        return
-    selector_violations: list[Violation] = []
-    validate_selector(spec.selector, _SELECTOR_PATH, selector_violations)
-    out.extend(selector_violations)
+def validate_selection(
+    spec: SelectingSpec, out: list[Violation], *, missing: str | None = "", unusable: str | None = "invalid label selector"
+) -> None:
+    """Check that the selector is set and selects the pods of the template. No selector selects no pods. `missing` and
+    `unusable`: the details for no selector and an invalid one; None: Kubernetes says no more for this kind."""
+    problems: list[Violation] = []
+    if spec.HasField("selector"):
+        validate_selector(spec.selector, _SELECTOR_PATH, problems)
+    elif missing is not None:
+        out.append(required(_SELECTOR_PATH, missing))
+    out.extend(problems)
     labels = spec.template.metadata.labels
-    if not selector_violations and not from_message(spec.selector).matches(labels):
-        out.append(invalid(f"{_TEMPLATE_PATH}.metadata.labels", labels, "`selector` does not match template `labels`"))
+    if problems and unusable is not None:
+        out.append(invalid(_SELECTOR_PATH, to_dict(spec.selector), unusable))
+    elif not problems and not (spec.HasField("selector") and from_message(spec.selector).matches(labels)):
+        out.append(invalid(f"{_TEMPLATE_PATH}.metadata.labels", labels or None, "`selector` does not match template `labels`"))
 
 
 def validate_selector_update(new: SelectingSpec, old: SelectingSpec, out: list[Violation]) -> None:
@@ -380,7 +385,7 @@ def validate_replicated_spec(spec: ReplicatedSpec, out: list[Violation]) -> None
     """Validate the fields that deployments and replica sets share."""
     not_negative(spec, "spec", ("replicas", "minReadySeconds"), out)
     if spec.HasField("selector") and not (spec.selector.matchLabels or spec.selector.matchExpressions):
-        out.append(invalid(_SELECTOR_PATH, "{}", "empty selector is invalid for deployment"))
+        out.append(invalid(_SELECTOR_PATH, {}, "empty selector is invalid for deployment"))
     validate_selection(spec, out)
     validate_template(spec.template, out)
     if spec.template.spec.restartPolicy != "Always":

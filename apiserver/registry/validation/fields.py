@@ -38,7 +38,8 @@ NEGATIVE = "must be greater than or equal to 0"
 NOT_POSITIVE = "must be greater than zero"
 IMMUTABLE = "field is immutable"
 
-Value = str | int | bool | Sequence[str] | Sequence[int] | Mapping[str, Any]
+Value = str | int | bool | Sequence[str] | Sequence[int] | Mapping[str, Any] | None
+"""None is shown as null, as Go's lists and maps that a client omits."""
 
 FULL_PERCENT = 100
 """In percent."""
@@ -100,8 +101,9 @@ def required(field: str, detail: str = "") -> Violation:
     return Violation(field, f"Required value: {detail}" if detail else "Required value")
 
 
-def invalid(field: str, value: Value, detail: str) -> Violation:
-    return Violation(field, f"Invalid value: {_format_value(value)}: {detail}")
+def invalid(field: str, value: Value, detail: str = "") -> Violation:
+    shown = f"Invalid value: {_format_value(value)}"
+    return Violation(field, f"{shown}: {detail}" if detail else shown)
 
 
 def invalid_object(field: str, detail: str) -> Violation:
@@ -109,7 +111,7 @@ def invalid_object(field: str, detail: str) -> Violation:
     return Violation(field, f"Invalid value: {detail}")
 
 
-def unsupported(field: str, value: str, supported: Iterable[str]) -> Violation:
+def unsupported(field: str, value: Value, supported: Iterable[str]) -> Violation:
     return Violation(
         field, f"Unsupported value: {_format_value(value)}: supported values: {', '.join(map(_format_value, supported))}"
     )
@@ -142,8 +144,8 @@ def range_message(low: int, high: int) -> str:
 
 
 def _format_value(value: Value) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     if isinstance(value, str):
         return json.dumps(_truncate(value), ensure_ascii=False)
     if isinstance(value, int):

@@ -96,13 +96,14 @@ _CONTROLLER_TAINTS = frozenset(
 )
 """Taints with these keys do not count, so that controllers can add them to any node."""
 
-_DEPRECATED_LABELS = {
+GA_LABELS = {
     "beta.kubernetes.io/arch": "kubernetes.io/arch",
     "beta.kubernetes.io/os": "kubernetes.io/os",
     "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
     OLD_ZONE_LABEL: ZONE_LABEL,
     OLD_REGION_LABEL: REGION_LABEL,
 }
+"""The labels that replace deprecated ones."""
 _BYTE_RESOURCES = ("memory", "ephemeral-storage", STORAGE_RESOURCE)
 
 
@@ -512,5 +513,5 @@ def _affinity_warnings(affinity: NodeAffinity, path: str) -> Iterator[str]:
 
 
 def _label_warnings(key: str, path: str) -> Iterator[str]:
-    if key in _DEPRECATED_LABELS:
-        yield f'{path}: "{key}" is deprecated; use "{_DEPRECATED_LABELS[key]}"'
+    if key in GA_LABELS:
+        yield f'{path}: "{key}" is deprecated; use "{GA_LABELS[key]}"'

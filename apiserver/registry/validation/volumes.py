@@ -404,8 +404,8 @@ def validate_claim_spec(spec: PersistentVolumeClaimSpec, path: str, out: list[Vi
     for name in requests.keys() - {STORAGE_RESOURCE}:
         validate_amount(name, requests[name].string, f"{path}.resources.requests[{name[:MAX_KEY]}]", out)
     validate_class_name(spec.storageClassName, f"{path}.storageClassName", out)
-    validate_class_name(spec.volumeAttributesClassName, f"{path}.volumeAttributesClassName", out)
     validate_volume_mode(spec.volumeMode, f"{path}.volumeMode", out)
+    validate_class_name(spec.volumeAttributesClassName, f"{path}.volumeAttributesClassName", out)
 
 
 def storage_size(amounts: Mapping[str, Quantity]) -> Decimal:

@@ -21,6 +21,7 @@ from pinnace.cluster.processes import PortAllocator
 from pinnace.cluster.spec import PROCESS, ClusterSpec
 from pinnace.verification.bench import load
 from pinnace.verification.bench.calibration import BenchCluster, calibrated_cluster
+from pinnace.verification.bench.controllers import KINDS, measure_controllers
 from pinnace.verification.bench.custom import measure_custom
 from pinnace.verification.bench.failover import SIGNALS, measure_failovers
 from pinnace.verification.bench.flood import ALL_METHODS, NOBODY, STRANGER, flood_as, measure_flood
@@ -357,6 +358,26 @@ def scale_row(
     measure_row(settings, row, lambda bench, steps: measure_scale(bench, pods, replicas, rest, steps), **shared)
 
 
+@verb("controllers", examples="pinnace bench controllers --kind daemonset --nodes 5000")
+@click.option("--kind", type=click.Choice(KINDS), default="statefulset", show_default=True, help="Whose controller works.")
+@click.option("--count", type=POSITIVE, default=2000, show_default=True, help="Number of pods, or of CronJobs of every minute.")
+@nodes_option(100)
+@click.option("--kubelets", type=POSITIVE, default=1, show_default=True, help="Processes that share the nodes.")
+@click.option("--rest", type=POSITIVE, default=30, show_default=True, help="How long the idle cluster is measured, in seconds.")
+@common_options
+def controllers_row(
+    settings: Settings, kind: str, count: int, nodes: int, kubelets: int, rest: int, apiservers: int, **shared: Any
+) -> None:
+    """The pods of StatefulSets, of a DaemonSet on all nodes, or the Jobs of CronJobs; then the idle cluster."""
+    if kind == "daemonset":
+        count = nodes
+    if kind == "statefulset":
+        check_pods_fit(count, nodes)
+    spec = ClusterSpec(nodes=nodes, kubelets=kubelets, schedulers=1, controllers=1, apiservers=apiservers, machine=MACHINE)
+    row = BenchRow(f"controllers-{kind}", spec, {"kind": kind, "count": count, "nodes": nodes}, unit="/s")
+    measure_row(settings, row, lambda bench, steps: measure_controllers(bench, kind, count, rest, steps), **shared)
+
+
 @verb("custom", examples="pinnace bench custom --definitions 1000 --objects 100000")
 @click.option("--definitions", type=POSITIVE, default=1000, show_default=True, help="CustomResourceDefinitions to create.")
 @click.option(
@@ -372,7 +393,7 @@ def custom_row(settings: Settings, definitions: int, objects: int, apiservers: i
 
 ROWS = (
     throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row, flood_row, gateway_row, services_row,
-    node_loss_row, scale_row, custom_row
+    node_loss_row, scale_row, controllers_row, custom_row
 )  # fmt: skip
 for command in ROWS:
     bench.add_command(command)

@@ -1,7 +1,6 @@
 """The cron job controller on objects in memory, with kills between its writes."""
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,40 +8,35 @@ import pytest
 
 from pinnace.api.batch_v1_pb2 import CronJob, Job
 from pinnace.api.codec import from_dict
-from pinnace.api.resources import CRON_JOBS, JOBS
+from pinnace.api.resources import CRON_JOBS, JOBS, store_key
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.controllers.cronjob import SCHEDULED_ANNOTATION, CronJobController, find_surplus_history
-from tests.unit.controllers.world import Killed, World
+from tests.killpoints import KillableCluster
 
 KEY = "n/tick"
 MINUTE = 60.0
 START = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC).timestamp()
 
 
-class CronJobWorld(World):
+class CronJobWorld(KillableCluster):
     """A world with one cron job. `spec` has fields of its spec."""
 
-    def __init__(self, *, kill: Callable[[str], bool] = lambda point: False, **spec: Any) -> None:
+    def __init__(self, **spec: Any) -> None:
         template = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}}}
         defaults = {"schedule": "* * * * *", "concurrencyPolicy": "Allow", "jobTemplate": template}
         limits = {"successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1}
-        super().__init__(CronJobController, START, kill=lambda point: False)
+        super().__init__(CronJobController, now=START)
         metadata = {"name": "tick", "namespace": "n"}
-        self.put(CRON_JOBS, from_dict(CRON_JOBS, {"metadata": metadata, "spec": defaults | limits | spec}))
-        self.kill, self.writes = kill, 0
+        self.create(CRON_JOBS, from_dict(CRON_JOBS, {"metadata": metadata, "spec": defaults | limits | spec}))
 
-    async def sync(self) -> float | None:
+    async def sync(self, after: float = 0.0) -> float | None:
+        """Sync what has changed, once and after some seconds in which the controller did not run."""
+        self.clock.stall(after)
+        self.deliver()
         return await self.controller.sync(KEY)
 
     async def run_until(self, end: float) -> None:
-        """Sync when the controller asks for it, and after its own writes."""
-        while True:
-            self.pending[KEY] = None
-            again = await self.settle()
-            if again is None or self.now + again > end:
-                self.now = end
-                return
-            self.now += again
+        await self.settle(end - self.now)
 
     def finish(self, job: Job, condition: str = "Complete") -> None:
         def change(job: Job) -> None:
@@ -50,10 +44,10 @@ class CronJobWorld(World):
             if condition == "Complete":
                 job.status.completionTime.CopyFrom(to_time(self.now))
 
-        self.put(JOBS, job, change)
+        self.change(JOBS, store_key(job), change)
 
-    def change(self, change: Callable[[CronJob], object]) -> None:
-        self.put(CRON_JOBS, self.of(CRON_JOBS)[KEY], change)
+    def edit(self, change: Callable[[CronJob], object]) -> None:
+        self.change(CRON_JOBS, KEY, change)
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -72,13 +66,14 @@ async def test_job_is_created_at_its_time_with_name_owner_and_annotation() -> No
     world = CronJobWorld(timeZone="Europe/Berlin")
     assert await world.sync() == pytest.approx(30.1)
     assert not world.jobs
-    world.now += 30.1
-    await world.sync()
+    await world.sync(after=30.1)
+    world.deliver()
     (job,) = world.jobs.values()
     assert job.metadata.name == f"tick-{int(world.now) // 60}"
     assert job.metadata.annotations[SCHEDULED_ANNOTATION] == "2026-03-01T13:01:00+01:00"
     owner = job.metadata.ownerReferences[0]
-    assert (owner.kind, owner.name, owner.uid, owner.controller) == ("CronJob", "tick", "u1", True)
+    assert (owner.kind, owner.name, owner.controller) == ("CronJob", "tick", True)
+    assert owner.uid == world.of(CRON_JOBS)[KEY].metadata.uid
     assert [reference.name for reference in world.status.active] == [job.metadata.name]
     assert to_seconds(world.status.lastScheduleTime) == world.now // 60 * 60
     assert world.events == [("SuccessfulCreate", f"Created job {job.metadata.name}")]
@@ -87,15 +82,15 @@ async def test_job_is_created_at_its_time_with_name_owner_and_annotation() -> No
 async def test_steady_state_writes_nothing() -> None:
     world = CronJobWorld(schedule="@hourly")
     await world.run_until(START + 3 * 3600)
-    writes, again = world.writes, await world.sync()
-    assert world.writes == writes == 6 and again is not None and again > 1700
+    assert len(world.points) == 6
+    again = await world.sync()
+    assert len(world.points) == 6 and again is not None and again > 1700
 
 
 async def test_deleted_cron_job_creates_nothing() -> None:
     world = CronJobWorld()
-    world.change(lambda cron_job: cron_job.metadata.deletionTimestamp.CopyFrom(to_time(START)))
-    world.now += MINUTE
-    assert await world.sync() is None and not world.jobs
+    world.edit(lambda cron_job: cron_job.metadata.deletionTimestamp.CopyFrom(to_time(START)))
+    assert await world.sync(after=MINUTE) is None and not world.jobs
 
 
 @pytest.mark.parametrize(
@@ -110,10 +105,9 @@ async def test_deleted_cron_job_creates_nothing() -> None:
 async def test_jobs_after_150_missed_minutes(deadline: int | None, created: int, reasons: list[str]) -> None:
     """The recorded behavior of Kubernetes 1.36.2."""
     world = CronJobWorld(**({} if deadline is None else {"startingDeadlineSeconds": deadline}))
-    world.now = START + 150 * MINUTE
-    again = await world.sync()
+    again = await world.sync(after=150 * MINUTE)
     assert again == pytest.approx(30.1)
-    assert (len(world.created), world.reasons()) == (created, reasons)
+    assert (len(world.created), world.reasons) == (created, reasons)
     if created:
         assert minutes(world) == ["14:30"]
 
@@ -121,10 +115,10 @@ async def test_jobs_after_150_missed_minutes(deadline: int | None, created: int,
 async def test_forbid_skips_times_while_a_job_runs() -> None:
     world = CronJobWorld(concurrencyPolicy="Forbid")
     await world.run_until(START + 3 * MINUTE)
-    assert minutes(world) == ["12:01"] and "JobAlreadyActive" in world.reasons()
+    assert minutes(world) == ["12:01"] and "JobAlreadyActive" in world.reasons
     world.finish(next(iter(world.jobs.values())))
     await world.sync()
-    assert world.reasons()[-2:] == ["SawCompletedJob", "SuccessfulCreate"]
+    assert world.reasons[-2:] == ["SawCompletedJob", "SuccessfulCreate"]
     assert minutes(world) == ["12:01", "12:03"]
 
 
@@ -132,14 +126,13 @@ async def test_replace_deletes_the_running_job() -> None:
     world = CronJobWorld(concurrencyPolicy="Replace")
     await world.run_until(START + 2 * MINUTE)
     assert minutes(world) == ["12:02"]
-    assert world.reasons() == ["SuccessfulCreate", "SuccessfulDelete", "SuccessfulCreate"]
+    assert world.reasons == ["SuccessfulCreate", "SuccessfulDelete", "SuccessfulCreate"]
 
 
 async def test_suspended_cron_job_creates_no_jobs_and_resumes_with_the_last_time() -> None:
     world = CronJobWorld(suspend=True)
-    world.now += 5 * MINUTE
-    assert await world.sync() is None
-    world.change(lambda cron_job: setattr(cron_job.spec, "suspend", False))
+    assert await world.sync(after=5 * MINUTE) is None
+    world.edit(lambda cron_job: setattr(cron_job.spec, "suspend", False))
     await world.sync()
     assert minutes(world) == ["12:05"]
 
@@ -147,12 +140,11 @@ async def test_suspended_cron_job_creates_no_jobs_and_resumes_with_the_last_time
 async def test_new_schedule_counts_from_now() -> None:
     world = CronJobWorld(schedule="@yearly")
     await world.sync()
-    world.now += 5 * MINUTE
-    world.change(lambda cron_job: setattr(cron_job.spec, "schedule", "* * * * *"))
+    world.clock.stall(5 * MINUTE)
+    world.edit(lambda cron_job: setattr(cron_job.spec, "schedule", "* * * * *"))
     assert await world.sync() == pytest.approx(30.1)
     assert not world.jobs
-    world.now += 30.1
-    await world.sync()
+    await world.sync(after=30.1)
     assert minutes(world) == ["12:06"]
 
 
@@ -176,10 +168,13 @@ async def test_missing_and_foreign_jobs_are_reported() -> None:
         manual.metadata.name, manual.metadata.uid = "manual", "m"
         del manual.metadata.annotations[SCHEDULED_ANNOTATION]
 
-    world.put(JOBS, job, rename)
+    manual = Job()
+    manual.CopyFrom(job)
+    rename(manual)
+    world.create(JOBS, manual)
     await world.sync()
     assert world.events[-1] == ("UnexpectedJob", "Saw a job that the controller did not create or forgot: manual")
-    world.remove(JOBS, f"n/{job.metadata.name}")
+    world.remove(JOBS, job)
     await world.sync()
     assert ("MissingJob", f"Active job went missing: {job.metadata.name}") in world.events
     assert not world.status.active
@@ -187,7 +182,7 @@ async def test_missing_and_foreign_jobs_are_reported() -> None:
 
 async def test_foreign_job_with_the_name_is_left_and_the_next_time_has_a_job() -> None:
     world = CronJobWorld()
-    world.put(JOBS, from_dict(JOBS, {"metadata": {"name": f"tick-{int(START) // 60 + 1}", "namespace": "n"}}))
+    world.create(JOBS, from_dict(JOBS, {"metadata": {"name": f"tick-{int(START) // 60 + 1}", "namespace": "n"}}))
     await world.run_until(START + 2 * MINUTE)
     assert len(world.created) == 1 and len(world.jobs) == 2 and len(world.status.active) == 1
 
@@ -203,7 +198,7 @@ async def test_foreign_job_with_the_name_is_left_and_the_next_time_has_a_job() -
 async def test_stored_invalid_schedule_is_reported(spec: dict[str, str], reason: str) -> None:
     world = CronJobWorld(**spec)
     assert await world.sync() is None
-    assert world.reasons() == [reason] and not world.jobs
+    assert world.reasons == [reason] and not world.jobs
 
 
 def test_history_without_start_time_is_kept_longest() -> None:
@@ -215,55 +210,3 @@ def test_history_without_start_time_is_kept_longest() -> None:
         job.status.conditions.add(type="Complete", status="True")
     jobs[0].status.startTime.CopyFrom(to_time(START))
     assert find_surplus_history(cron_job, jobs) == [jobs[0]]
-
-
-def _kills(seed: int) -> Iterator[bool]:
-    chance = random.Random(seed)
-    while True:
-        yield chance.random() < 0.2
-
-
-@pytest.mark.parametrize("policy", ["Allow", "Forbid", "Replace"])
-async def test_time_has_one_job_wherever_the_leader_is_killed(policy: str) -> None:
-    """Jobs finish at once and are deleted at once (history limit 0), which frees their names. At least 100 kills, at
-    each point some, and each minute has one job."""
-    points = (
-        "before create jobs",
-        "after create jobs",
-        "before status cronjobs",
-        "after status cronjobs",
-        "before delete jobs",
-        "after delete jobs",
-    )
-    killed, seed = dict.fromkeys(points, 0), 0
-    while min(killed.values()) < 10 or sum(killed.values()) < 100:
-        seed += 1
-        kills = _kills(seed)
-
-        def kill(point: str, kills: Iterator[bool] = kills) -> bool:
-            if dies := next(kills):
-                killed[point] += 1
-            return dies
-
-        world = CronJobWorld(concurrencyPolicy=policy, successfulJobsHistoryLimit=0, kill=kill)
-        for _ in range(20):
-            await world.run_until(world.now + MINUTE)
-            for job in world.jobs.values():
-                if not job.status.conditions:
-                    world.finish(job)
-        assert len(set(world.created)) == len(world.created), f"seed {seed}"
-        assert len(world.created) == 20, f"seed {seed}"
-
-
-async def test_chaos_finds_a_controller_that_does_not_recover(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order of Kubernetes: a finished job is deleted before its time is recorded."""
-    monkeypatch.setattr("pinnace.controllers.cronjob.find_recovered_jobs", lambda *args: [])
-    first = iter((True,))
-    world = CronJobWorld(successfulJobsHistoryLimit=0, kill=lambda point: point == "after create jobs" and next(first, False))
-    world.now += MINUTE
-    with pytest.raises(Killed):
-        await world.sync()
-    world.finish(next(iter(world.jobs.values())))
-    world.elect()
-    await world.sync()
-    assert len(world.created) == 2 and len(set(world.created)) == 1

@@ -21,9 +21,9 @@ def check_pod_creation(cluster: KillableCluster, *, ordered: bool) -> Callable[[
     def check(verb: str, resource: Any, obj: Any) -> None:
         if verb != "create" or resource is not PODS:
             return
-        claims = {claim.metadata.name for claim in cluster.of(PERSISTENT_VOLUME_CLAIMS)}
+        claims = {claim.metadata.name for claim in cluster.of(PERSISTENT_VOLUME_CLAIMS).values()}
         assert f"data-{obj.metadata.name}" in claims
-        ready = {ordinal_of(pod) for pod in cluster.of(PODS) if pod.status.phase == "Running"}
+        ready = {ordinal_of(pod) for pod in cluster.of(PODS).values() if pod.status.phase == "Running"}
         assert not ordered or ready >= set(range(ordinal_of(obj)))
 
     return check
@@ -34,15 +34,15 @@ def keep_claims(verb: str, resource: Any, obj: Any) -> None:
 
 
 def pod_names(cluster: KillableCluster) -> list[str]:
-    return sorted(pod.metadata.name for pod in cluster.of(PODS))
+    return sorted(pod.metadata.name for pod in cluster.of(PODS).values())
 
 
 def claim_names(cluster: KillableCluster) -> list[str]:
-    return sorted(claim.metadata.name for claim in cluster.of(PERSISTENT_VOLUME_CLAIMS))
+    return sorted(claim.metadata.name for claim in cluster.of(PERSISTENT_VOLUME_CLAIMS).values())
 
 
 def images(cluster: KillableCluster) -> set[str]:
-    return {pod.spec.containers[0].image for pod in cluster.of(PODS)}
+    return {pod.spec.containers[0].image for pod in cluster.of(PODS).values()}
 
 
 def set_image(image: str) -> Callable[[StatefulSet], None]:
@@ -78,7 +78,7 @@ async def test_life_of_a_set_survives_kills_at_every_write(policy: str) -> None:
             assert pod_names(cluster) == [f"web-{ordinal}" for ordinal in range(replicas)]
         assert claim_names(cluster) == ["data-web-0", "data-web-1"]
         status = cluster.find(STATEFUL_SETS, KEY).status
-        (revision,) = cluster.of(CONTROLLER_REVISIONS)
+        (revision,) = cluster.of(CONTROLLER_REVISIONS).values()
         assert status.currentRevision == status.updateRevision == revision.metadata.name
         assert (status.replicas, status.currentReplicas, status.collisionCount) == (2, 2, 0)
 
@@ -114,7 +114,7 @@ async def test_rollback_survives_kills_at_every_write() -> None:
         for image in ("app:2", "app:1"):
             cluster.change(STATEFUL_SETS, KEY, set_image(image))
             await cluster.settle()
-        numbers = sorted(revision.revision for revision in cluster.of(CONTROLLER_REVISIONS))
+        numbers = sorted(revision.revision for revision in cluster.of(CONTROLLER_REVISIONS).values())
         assert numbers == [2, 3] and images(cluster) == {"app:1"}
 
     points = await run_killed_everywhere(scenario, StatefulSetController)

@@ -261,10 +261,10 @@ async def test_pods_below_the_partition_keep_the_current_revision() -> None:
 
     cluster.change(STATEFUL_SETS, "default/web", change)
     await cluster.settle()
-    for pod in cluster.of(PODS):
+    for pod in list(cluster.of(PODS).values()):
         cluster.delete(PODS, pod)
     await cluster.settle()
-    assert {pod.metadata.name: pod.spec.containers[0].image for pod in cluster.of(PODS)} == {
+    assert {pod.metadata.name: pod.spec.containers[0].image for pod in cluster.of(PODS).values()} == {
         "web-0": "app:1",
         "web-1": "app:1",
         "web-2": "app:2",
@@ -346,7 +346,7 @@ async def test_events_have_the_text_of_kubernetes() -> None:
     await cluster.settle()
     cluster.change(STATEFUL_SETS, "default/web", lambda stateful_set: setattr(stateful_set.spec, "replicas", 0))
     await cluster.settle()
-    assert cluster.events == [
+    assert [message for _, message in cluster.events] == [
         "create Claim data-web-0 Pod web-0 in StatefulSet web success",
         "create Pod web-0 in StatefulSet web successful",
         "delete Pod web-0 in StatefulSet web successful",
@@ -375,7 +375,7 @@ async def test_orphan_with_the_name_of_a_member_is_adopted_and_others_are_not() 
         cluster.create(PODS, orphan)
     cluster.create(STATEFUL_SETS, stateful_set)
     await cluster.settle()
-    owners = {pod.metadata.name: len(pod.metadata.ownerReferences) for pod in cluster.of(PODS)}
+    owners = {pod.metadata.name: len(pod.metadata.ownerReferences) for pod in cluster.of(PODS).values()}
     assert owners == {"web-0": 1, "web-x": 0}
 
 
@@ -388,7 +388,7 @@ async def test_claim_that_is_being_deleted_delays_the_pod() -> None:
     cluster.create(STATEFUL_SETS, stateful_set)
     with pytest.raises(AssertionError, match="does not come to rest"):
         await cluster.settle()
-    assert cluster.events[0] == "create Pod web-0 in StatefulSet web failed error: pvc data-web-0 is being deleted"
+    assert cluster.events[0][1] == "create Pod web-0 in StatefulSet web failed error: pvc data-web-0 is being deleted"
     cluster.remove(PERSISTENT_VOLUME_CLAIMS, stored)
     await cluster.settle()
-    assert named(cluster.of(PODS)) == ["web-0"]
+    assert named(cluster.of(PODS).values()) == ["web-0"]

@@ -87,8 +87,9 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(settings: ServerSettings = DEFAULTS) -> AsyncIterator[Gateway]:
-    server = ApiServer(MemoryStorage(), settings=settings)
+async def gateway(settings: ServerSettings = DEFAULTS, storage: MemoryStorage | None = None) -> AsyncIterator[Gateway]:
+    """`storage`: of several API servers."""
+    server = ApiServer(storage or MemoryStorage(), settings=settings)
     at = await server.start("127.0.0.1:0")
     running = asyncio.ensure_future(server.run())
     connection = Connection([at], on_warning=add_warning, on_created=record_created, exchanges=True)
@@ -100,6 +101,7 @@ async def gateway(settings: ServerSettings = DEFAULTS) -> AsyncIterator[Gateway]
         await eventually(lambda: server.readiness() is None)
         dispatcher = Dispatcher(Backend(connection), lambda: "", ClientConfig((at,)), workers, custom=custom)
         yield Gateway(dispatcher, client, at)
+        assert not running.done(), "the API server serves until it is stopped"
     finally:
         await connection.close()
         await server.stop()

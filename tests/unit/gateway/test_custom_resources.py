@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pinnace.gateway.http import User
+from tests.storage.memory import MemoryStorage
 from tests.unit.gateway.serving import Answer, Gateway, gateway
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -232,6 +233,16 @@ async def test_objects_with_finalizers_delay_the_deletion_of_their_definition(se
     assert (refused.code, refused.json["reason"]) == (405, "MethodNotAllowed")
     assert (await served.ask("PATCH", f"{WIDGETS}/a", {"metadata": {"finalizers": None}}, content_type=MERGE)).code == 200
     await until(lambda: served.ask("GET", f"{DEFINITIONS}/widgets.example.com"), lambda answer: answer.code == 404)
+
+
+async def test_definitions_are_removed_by_two_api_servers_at_the_same_time() -> None:
+    """The API server that came second failed at a definition that no longer existed, and ended."""
+    storage = MemoryStorage()
+    async with gateway(storage=storage) as served, gateway(storage=storage):
+        for _ in range(5):
+            kinds = [(f"things{number}", f"Thing{number}") for number in range(5)]
+            await asyncio.gather(*(define(served, make_definition(plural=plural, kind=kind)) for plural, kind in kinds))
+            await asyncio.gather(*(undefine(served, f"{plural}.example.com") for plural, _ in kinds))
 
 
 async def test_watch_from_before_a_recreation_is_expired(served: Gateway) -> None:

@@ -72,7 +72,7 @@ def test_defaults_are_those_of_kubernetes_and_the_job_has_none() -> None:
             cron_job(job={"manualSelector": True, "parallelism": -1}),
             [
                 f"{PATH}.parallelism: Invalid value: -1: must be greater than or equal to 0",
-                f'{PATH}.manualSelector: Unsupported value: "true": supported values: "nil", "false"',
+                f'{PATH}.manualSelector: Unsupported value: true: supported values: "nil", "false"',
             ],
         ),
     ],

@@ -12,6 +12,8 @@ from tests.unit.registry.objects import Data, changed, created, status_changed
 
 LABELS: Data = {"app": "agent"}
 POD: Data = {"containers": [{"name": "c", "image": "i:1"}]}
+STRATEGY_TYPES = 'supported values: "RollingUpdate", "OnDelete"'
+NO_MATCH = 'Invalid value: {"app":"agent"}: `selector` does not match template `labels`'
 ROLLING = "spec.updateStrategy.rollingUpdate"
 
 
@@ -41,7 +43,19 @@ def test_defaults_are_those_of_kubernetes() -> None:
         (daemon_set(updateStrategy=rolling(maxUnavailable=0, maxSurge="100%")), []),
         (
             daemon_set(updateStrategy={"type": "Sometimes"}),
-            ['spec.updateStrategy: Unsupported value: "Sometimes": supported values: "RollingUpdate", "OnDelete"'],
+            [f'spec.updateStrategy: Unsupported value: {{"Type":"Sometimes","RollingUpdate":null}}: {STRATEGY_TYPES}'],
+        ),
+        (
+            daemon_set(updateStrategy={"type": "x", "rollingUpdate": {"maxSurge": "5%"}}),
+            [
+                'spec.updateStrategy: Unsupported value: {"Type":"x","RollingUpdate":{"MaxUnavailable":0,"MaxSurge":"5%"}}: '
+                f"{STRATEGY_TYPES}"
+            ],
+        ),
+        (daemon_set(selector=None), [f"spec.template.metadata.labels: {NO_MATCH}"]),
+        (
+            daemon_set(selector={"matchExpressions": [{"key": "app", "operator": "x"}]}),
+            ['spec.selector.matchExpressions[0].operator: Invalid value: "x": not a valid selector operator'],
         ),
         (
             daemon_set(updateStrategy=rolling(maxUnavailable=1, maxSurge=1)),

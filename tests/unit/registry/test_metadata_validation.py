@@ -95,7 +95,7 @@ def test_pod_deletion_cost_is_a_number(text: str) -> None:
     template = {"metadata": {"labels": {"a": "b"}, "annotations": {COST: text}}, "spec": {"containers": [CONTAINER]}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
     result = created(REPLICA_SETS, from_dict(REPLICA_SETS, {"metadata": {"name": "a", "namespace": "default"}, "spec": spec}))
-    assert result == ([] if sound else [f"spec.template.{item}" for item in wrong])
+    assert result == ([] if sound else [f"spec.template.{item.removeprefix('metadata.')}" for item in wrong])
     old = ready(pod())
     new = copy(old)
     new.metadata.annotations[COST] = text

@@ -43,7 +43,7 @@ class TestIngresses:
         ("obj", "expected"),
         [
             (ingress(defaultBackend=BACKEND), []),
-            (ingress(), ["spec: Invalid value: []: either `defaultBackend` or `rules` must be specified"]),
+            (ingress(), ["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"]),
             (ingress(rules=[{"host": "*.a.example"}]), []),
             (ingress(rules=[{"host": "a.*"}]), [f'spec.rules[0].host: Invalid value: "a.*": {WILDCARD}']),
             (

@@ -9,7 +9,7 @@ from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import PersistentVolume
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
 from pinnace.api.scalars import to_seconds, to_time
-from pinnace.api.wellknown import CLASS_ANNOTATION
+from pinnace.api.wellknown import CLASS_ANNOTATION, OLD_ZONE_LABEL, ZONE_LABEL
 from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.unit.auth.matrix import serving
 from tests.unit.registry.objects import Data, changed, created, status_changed
@@ -19,7 +19,15 @@ ALONE = "may not use ReadWriteOncePod with other access modes"
 MODES = '"ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"'
 VOLUME: Data = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/data"}}
 CLAIM: Data = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "fast"}
-ZONES: Data = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}}
+FIXED_AFFINITY = "field is immutable, except for updating from beta label to GA"
+SHOWN = '{"MatchExpressions":[{"Key":"zone","Operator":"In","Values":["b"]}],"MatchFields":null}'
+
+
+def in_zone(key: str, zone: str) -> Data:
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": "In", "values": [zone]}]}]}}
+
+
+ZONES = in_zone("zone", "a")
 
 
 def volume(**spec: Any) -> Any:
@@ -69,10 +77,13 @@ class TestPersistentVolumes:
             ({"accessModes": []}, ["spec.accessModes: Required value"]),
             ({"accessModes": ["x"]}, [f'spec.accessModes: Unsupported value: "x": supported values: {MODES}']),
             ({"accessModes": ["ReadWriteOncePod", "ReadOnlyMany"]}, [f"spec.accessModes: Forbidden: {ALONE}"]),
-            ({"capacity": {}}, ["spec.capacity: Required value"]),
+            (
+                {"capacity": {}},
+                ["spec.capacity: Required value", 'spec.capacity: Unsupported value: null: supported values: "storage"'],
+            ),
             (
                 {"capacity": {"storage": "1", "cpu": "1"}},
-                ['spec.capacity: Unsupported value: "cpu,storage": supported values: "storage"'],
+                ['spec.capacity: Unsupported value: {"cpu":"1","storage":"1"}: supported values: "storage"'],
             ),
             ({"capacity": {"storage": "0"}}, ['spec.capacity[storage]: Invalid value: "0": must be greater than zero']),
             (
@@ -87,6 +98,13 @@ class TestPersistentVolumes:
                 ["spec.persistentVolumeReclaimPolicy: Forbidden: may not be 'recycle' for a hostPath mount of '/'"],
             ),
             ({"nodeAffinity": ZONES}, []),
+            (
+                {"volumeAttributesClassName": ""},
+                [
+                    "spec.volumeAttributesClassName: Required value: an empty string is disallowed",
+                    "spec.csi: Required value: has to be specified when using volumeAttributesClassName",
+                ],
+            ),
             ({"nodeAffinity": {}}, ["spec.nodeAffinity.required: Required value: must specify required node constraints"]),
             (
                 {"nodeAffinity": {"required": {}}},
@@ -118,8 +136,14 @@ class TestPersistentVolumes:
                     "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation",
                 ],
             ),
-            ({}, {"volumeMode": "Block"}, ['spec.volumeMode: Invalid value: "Block": field is immutable']),
-            ({"nodeAffinity": ZONES}, {}, ["spec.nodeAffinity: Forbidden: field is immutable"]),
+            ({}, {"volumeMode": "Block"}, ['volumeMode: Invalid value: "Block": field is immutable']),
+            ({"nodeAffinity": ZONES}, {}, [f"nodeAffinity: Invalid value: null: {FIXED_AFFINITY}"]),
+            (
+                {"nodeAffinity": ZONES},
+                {"nodeAffinity": in_zone("zone", "b")},
+                [f'nodeAffinity: Invalid value: {{"Required":{{"NodeSelectorTerms":[{SHOWN}]}}}}: {FIXED_AFFINITY}'],
+            ),
+            ({"nodeAffinity": in_zone(OLD_ZONE_LABEL, "a")}, {"nodeAffinity": in_zone(ZONE_LABEL, "a")}, []),
         ],
     )
     def test_update(self, before: Data, after: Data, expected: list[str]) -> None:
@@ -292,8 +316,14 @@ class TestClaims:
         assert problem.startswith(f"status.{field}[storage]: ")
 
 
-@pytest.mark.parametrize(("resource", "make"), [(PERSISTENT_VOLUMES, volume), (PERSISTENT_VOLUME_CLAIMS, claim)])
-@pytest.mark.parametrize("field", ["storageClassName", "volumeAttributesClassName"])
+@pytest.mark.parametrize(
+    ("resource", "make", "field"),
+    [
+        (PERSISTENT_VOLUMES, volume, "storageClassName"),
+        (PERSISTENT_VOLUME_CLAIMS, claim, "storageClassName"),
+        (PERSISTENT_VOLUME_CLAIMS, claim, "volumeAttributesClassName"),
+    ],
+)
 def test_class_of_a_volume_has_the_name_of_one(resource: Resource[Any], make: Callable[..., Any], field: str) -> None:
     assert created(resource, make(**{field: "gold"})) == created(resource, make(**{field: ""})) == []
     (result,) = created(resource, make(**{field: "Gold!"}))

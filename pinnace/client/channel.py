@@ -52,7 +52,7 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.use_local_subchannel_pool", 1),  # do not share sockets between Connections
 )
 STREAMS_PER_CHANNEL = 150
-"""Streams on one connection, so that other calls have room. An API server accepts 250 calls on one; gRPC queues more silently."""
+"""Streams on one connection. An API server accepts 250 calls on it, and gRPC queues further ones without an error."""
 WRITE_TIMEOUT = 1.0
 """Seconds before sending one stream request times out. Without a timeout, gRPC blocks forever if a call ends before its
 metadata is sent (`_StreamRequestMixin._write` in grpcio)."""
@@ -62,9 +62,10 @@ PresentFence: TypeAlias = Callable[[], Fence | None]
 """A function that returns the fence of a leader's term, or None after the term has ended."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _StreamChannel:
     channel: grpc.aio.Channel
+    is_further: bool
     streams: int = 0
 
 
@@ -99,9 +100,10 @@ class Peer:
 
     def open_stream(self, start: Callable[[grpc.aio.Channel], Any]) -> Any:
         """Start a stream on a channel with room for it. Return its call."""
-        place = next((item for item in self._stream_channels if item.streams < STREAMS_PER_CHANNEL), None)
+        place = next((place for place in self._stream_channels if place.streams < STREAMS_PER_CHANNEL), None)
         if place is None:
-            place = _StreamChannel(self._create_channel() if self._stream_channels else self.channel)
+            is_further = bool(self._stream_channels)
+            place = _StreamChannel(self._create_channel() if is_further else self.channel, is_further)
             self._stream_channels.append(place)
         call = start(place.channel)
         place.streams += 1
@@ -110,10 +112,9 @@ class Peer:
 
     def _release_stream(self, place: _StreamChannel) -> None:
         place.streams -= 1
-        if not place.streams and place in self._stream_channels:
+        if place.is_further and not place.streams and place in self._stream_channels:
             self._stream_channels.remove(place)
-            if place.channel is not self._channel:
-                self._close_later(place.channel, 0.0)
+            self._close_later(place.channel, 0.0)
 
     def is_ready(self) -> bool:
         """Return whether the channel is connected and the server has not rejected its credentials."""
@@ -158,7 +159,7 @@ class Peer:
 
     def _forget_channels(self) -> list[grpc.aio.Channel]:
         """Return the channels. New calls create others."""
-        channels = [item.channel for item in self._stream_channels if item.channel is not self._channel]
+        channels = [place.channel for place in self._stream_channels if place.is_further]
         if self._channel is not None:
             channels.append(self._channel)
         self._channel, self._stream_channels = None, []

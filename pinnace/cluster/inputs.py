@@ -65,7 +65,12 @@ COPIES = {
 """Of options that name a file: the name of its copy, and the component that reads the copy when it starts."""
 COPIED = {"PINNACE_APISERVER_TOKEN_AUTH_FILE": "tokens.csv"}
 """Other variables that name an input file, with the name of its copy."""
-WRITTEN = ("PINNACE_APISERVER_AUDIT_LOG_PATH", "PINNACE_KUBELET_RUN_LOG", "PINNACE_SCHEDULER_WRITE_CONFIG_TO")
+WRITTEN = (
+    "PINNACE_APISERVER_AUDIT_LOG_PATH",
+    "PINNACE_KUBELET_RUN_LOG",
+    "PINNACE_SCHEDULER_RECORD",
+    "PINNACE_SCHEDULER_WRITE_CONFIG_TO",
+)
 """Variables that name an output file of a component."""
 AMBIENT = ("GOGC", "GOMEMLIMIT", "GODEBUG", "GOMAXPROCS", "PYTHONPATH")
 AMBIENT_PREFIX = "OTEL_"

@@ -106,20 +106,19 @@ async def test_connection_has_more_streams_than_one_channel_can_carry(server: Se
     connection = server.connect("mallory")
     client = Client(connection)
     created = await client.pods.create(make_pod("p").req(cpu="1m").new())
-    heard = 0
+    heard = asyncio.Semaphore(0)
 
     async def follow() -> None:
-        nonlocal heard
         async with aclosing(client.pods.watch("default")) as batches:
             async for batch in batches:
-                heard += any(obj.metadata.uid == created.metadata.uid for _, obj in batch.events)
-                if batch.events:
-                    await asyncio.Event().wait()
+                for _, obj in batch.events:
+                    assert obj.metadata.uid == created.metadata.uid
+                    heard.release()
 
     watches = [asyncio.ensure_future(follow()) for _ in range(2 * MAX_STREAMS)]
     async with asyncio.timeout(PATIENCE):
-        while heard < len(watches):
-            await asyncio.sleep(0.01)
+        for _ in watches:
+            await heard.acquire()
         await client.pods.get("p", "default")
     for watch in watches:
         watch.cancel()

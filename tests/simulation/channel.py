@@ -185,6 +185,10 @@ class _Call:
         self._error: grpc.aio.AioRpcError | None = None
         self._ended = False
         self._cancelled = False
+        self._callbacks: list[Callable[[Any], None]] = []
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        self._callbacks.append(callback)
 
     def begin(self, request: bytes | None) -> None:
         self._number = self._channel.open(self, request)
@@ -232,6 +236,7 @@ class _Call:
         self._channel.forget(self._number)
         if self._waiter is not None:
             self._waiter.cancel()
+        self._run_callbacks()
 
     def deliver(self, message: bytes) -> None:
         if not self._cancelled:
@@ -244,6 +249,12 @@ class _Call:
         if code is not StatusCode.OK:
             self._error = _error(code, details, status)
         self._wake()
+        self._run_callbacks()
+
+    def _run_callbacks(self) -> None:
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -142,9 +142,15 @@ async def test_excuses_of_two_faults_end_separately(world: ClusterUnderTest, clu
 async def test_process_runs_with_another_plan_until_it_is_restored(world: ClusterUnderTest, cluster: FakeCluster) -> None:
     other = replace(PLAN, argv=(*PLAN.argv, "--audit-log-path", "/dev/full"))
     await world.restart_with_plan(NAME, other)
-    assert cluster.state.find_process(NAME).plan == other and not cluster.stopped_processes() and not world.find_crashed_processes()
+    assert (
+        cluster.state.find_process(NAME).plan == other
+        and not cluster.stopped_processes()
+        and not world.find_crashed_processes()
+    )
     await world.restore_original_plan(NAME)
-    assert cluster.state.find_process(NAME).plan == PLAN and not cluster.stopped_processes() and not world.find_crashed_processes()
+    assert (
+        cluster.state.find_process(NAME).plan == PLAN and not cluster.stopped_processes() and not world.find_crashed_processes()
+    )
     await world.restore_original_plan(NAME)  # already restored
     assert not world.unstoppable_processes
 

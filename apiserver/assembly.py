@@ -105,7 +105,7 @@ from pinnace.apiserver.services.discovery import (
 from pinnace.apiserver.services.keys import KeysService
 from pinnace.apiserver.services.kubelets import Kubelets, NoKubelets
 from pinnace.apiserver.services.leases import LeaseService
-from pinnace.apiserver.services.methods import MIN_TIMEOUT, READ_TIMEOUT, Gate, Method, StreamAuthorizations, build_methods
+from pinnace.apiserver.services.methods import MIN_TIMEOUT, READ_TIMEOUT, Gate, Method, StreamReauthorizer, build_methods
 from pinnace.apiserver.services.nodes import HeartbeatsService, NodeService
 from pinnace.apiserver.services.pods import ContainerStreams, PodService
 from pinnace.apiserver.services.resource import EventService, NamespaceService, ResourceService, TablesService
@@ -258,7 +258,7 @@ class Assembly:
         impersonator = Impersonator(self.policy, lambda: self._rbac.versions)
         self.runner = CallRunner(ids, RefusalPacer(clock), impersonator, settings.tracer)
         self._calls = CallsService(self.runner)
-        self._authorizations = StreamAuthorizations(
+        self._authorizations = StreamReauthorizer(
             self.policy, self._role_versions, settings.min_request_timeout, clock, self._rng
         )
         self._custom = CustomResources(self.cacher, self._custom_methods, self._wait_until_cache_fresh)
@@ -288,7 +288,7 @@ class Assembly:
                 for committer in (self._committer, self._elections_committer):
                     tasks.create_task(run_unending("pipelines", committer.keep_pipelines_open), name="pipelines")
                 tasks.create_task(run_unending("flow control", self._flow.run), name="flow control")
-                tasks.create_task(run_unending("tenures", self._authorizations.run), name="tenures")
+                tasks.create_task(run_unending("stream reauthorizer", self._authorizations.run), name="stream reauthorizer")
                 tasks.create_task(run_unending("sweeper", self._sweeper.run), name="sweeper")
                 tasks.create_task(run_unending("compactor", self._compactor.run), name="compactor")
                 tasks.create_task(run_unending("retention of events", self._retention.run), name="retention of events")

@@ -69,7 +69,7 @@ class Discovery:
             self._aggregated.clear()
             self._state = self._served.custom.version
         path = request.path.rstrip("/")
-        if path in ("/api", "/apis") and (version := _aggregated_version(request.headers.get("accept", ""))):
+        if path in ("/api", "/apis") and (version := _negotiate_aggregated_version(request.headers.get("accept", ""))):
             tagged = self._aggregated.get((path, version))
             if tagged is None:
                 document = _aggregated_document(self._served, path == "/api", version)
@@ -110,7 +110,7 @@ class _DocumentWithEtag:
         self.etag = f'"{hashlib.sha256(body).hexdigest().upper()}"'
 
 
-def _aggregated_version(accept: str) -> str:
+def _negotiate_aggregated_version(accept: str) -> str:
     """Return the version of the aggregated form, or "" for the plain form."""
     for clause in parse_accept(accept):
         if clause.media_type != JSON:

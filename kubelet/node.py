@@ -286,7 +286,7 @@ def requested_crashes(pod: Pod) -> Iterator[ContainerCrash]:
                 yield ContainerCrash(key.removeprefix(CRASH_ANNOTATION), attempt, code % 256)
 
 
-def status_after_reboot(pod: Pod, now: float) -> Pod:
+def pod_after_reboot(pod: Pod, now: float) -> Pod:
     """The status of the pod after a power loss of its machine: no container runs. `now` is Unix time."""
     result = Pod()
     result.CopyFrom(pod)

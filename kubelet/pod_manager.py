@@ -55,7 +55,7 @@ from pinnace.kubelet.lifecycle import (
     StopContainer,
 )
 from pinnace.kubelet.metrics import PodStartupTraces
-from pinnace.kubelet.node import VirtualNodes, requested_crashes, status_after_reboot
+from pinnace.kubelet.node import VirtualNodes, pod_after_reboot, requested_crashes
 from pinnace.kubelet.pod_admission import PREEMPTED, PREEMPTING, PodAdmission
 from pinnace.kubelet.pod_record import PodRecord
 from pinnace.kubelet.runtime.interface import ContainerView, Moment, Runtime, VolumeProgress, read_clocks
@@ -267,7 +267,7 @@ class PodManager:
         elif pod.spec.nodeName in self._nodes:
             self._pods_to_admit.pop(uid, None)
             if lifecycle.was_accepted(pod):
-                self._pods_to_adopt[uid] = status_after_reboot(pod, self._clock.time()) if self._nodes.has_booted(pod) else pod
+                self._pods_to_adopt[uid] = pod_after_reboot(pod, self._clock.time()) if self._nodes.has_booted(pod) else pod
             else:
                 self._pods_to_admit[uid] = pod
                 self._traces.trace_arrival(pod)

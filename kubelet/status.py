@@ -375,7 +375,7 @@ def build_status_update(
         disrupted.observedGeneration = generation
     if state.ready.holds and (running := encode_plain_pod(template.plan, state, containers)) is not None:
         status.MergeFromString(
-            _encode_ready_conditions(
+            _encode_ready_pod_conditions(
                 int(state.accepted.unix),
                 int(state.initialized.since.unix),
                 int(state.containers_ready.since.unix),
@@ -440,7 +440,7 @@ def _clear_owned_fields(status: PodStatus, accepted: Moment) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _encode_ready_conditions(accepted: int, initialized: int, containers_ready: int, ready: int, generation: int) -> bytes:
+def _encode_ready_pod_conditions(accepted: int, initialized: int, containers_ready: int, ready: int, generation: int) -> bytes:
     """The conditions of a ready pod."""
     kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
     stamps = (accepted, initialized, ready, containers_ready)

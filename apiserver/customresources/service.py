@@ -56,7 +56,7 @@ class CustomObjectService(ScaledService[CustomObject]):
         scale.status.SetInParent()
         return scale
 
-    def _scale_to_change(self, obj: CustomObject) -> Scale:
+    def _read_scale_for_update(self, obj: CustomObject) -> Scale:
         with_replicas = CustomObject()
         with_replicas.CopyFrom(obj)
         try:

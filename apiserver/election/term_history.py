@@ -255,7 +255,7 @@ class HistoryWriter:
         while True:
             try:
                 if isinstance(record, CandidateChange):
-                    await self._write_candidate(record.candidate, departed=record.departed)
+                    await self._apply_candidate_change(record.candidate, departed=record.departed)
                 else:
                     await self._write_term(record)
                     await self._write_lease(record)
@@ -270,7 +270,7 @@ class HistoryWriter:
                     return
                 await self._clock.sleep(RETRY_INTERVAL)
 
-    async def _write_candidate(self, candidate: Candidate, *, departed: bool) -> None:
+    async def _apply_candidate_change(self, candidate: Candidate, *, departed: bool) -> None:
         """Write or delete the record of a candidate. The record of another server is not deleted. Idempotent. Raises
         StorageError."""
         key, value = candidate_key(candidate.election, candidate.session), candidate.SerializeToString()

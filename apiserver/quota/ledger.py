@@ -50,8 +50,8 @@ from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, SelectionPre
 from pinnace.apiserver.quota.usage import (
     COUNTED,
     GROWING,
+    ObjectUsage,
     QuotaLimits,
-    QuotaUsage,
     compute_usage,
     custom_object_usage,
     grace_period_end,
@@ -229,7 +229,7 @@ class QuotaLedger:
     def _count_usage(self, state: QuotaState) -> Mapping[str, int]:
         return state.bounds.charged_usage(self._tally.usage_of(namespace_of(state.key)))
 
-    def _usage_change(self, write: Write) -> tuple[QuotaUsage, QuotaUsage | None]:
+    def _usage_change(self, write: Write) -> tuple[ObjectUsage, ObjectUsage | None]:
         """Return the usage of the object after and before the write. The usage before is None for a create."""
         resource, now = _resource_of(write), self._clock.time()
         use = compute_usage(resource.message.FromString(write.value or b""), now, resource.stored_name)
@@ -237,7 +237,7 @@ class QuotaLedger:
             return use, None
         entry = self._cacher.cache_of(resource).get(write.key)
         if entry is None or entry.mod_revision != write.expected:
-            return QuotaUsage(()), None  # the object has changed, so this write will fail
+            return ObjectUsage(()), None  # the object has changed, so this write will fail
         return use, compute_usage(entry.obj, now, resource.stored_name)
 
 
@@ -338,8 +338,8 @@ class _CachedUsage(NamedTuple):
     """The versions of the caches."""
     until: float
     """The time in Unix seconds at which the count changes without a write."""
-    uses: Counter[QuotaUsage]
-    known: dict[str, tuple[CacheEntry[Any], QuotaUsage]]
+    uses: Counter[ObjectUsage]
+    known: dict[str, tuple[CacheEntry[Any], ObjectUsage]]
     """The usage of objects by key, without pods whose usage changes with time."""
 
 
@@ -352,7 +352,7 @@ class UsageTally:
         self._clock = clock
         self._counts: dict[str, _CachedUsage] = {}
 
-    def usage_of(self, namespace: str) -> Mapping[QuotaUsage, int]:
+    def usage_of(self, namespace: str) -> Mapping[ObjectUsage, int]:
         """Return the number of objects by usage."""
         last, now = self._counts.get(namespace), self._clock.time()
         custom = self._cacher.custom_caches()
@@ -366,9 +366,9 @@ class UsageTally:
         self._counts = {namespace: count for namespace, count in self._counts.items() if namespace in namespaces}
 
     def _count_usage(
-        self, namespace: str, versions: tuple[int, ...], before: Mapping[str, tuple[CacheEntry[Any], QuotaUsage]], now: float
+        self, namespace: str, versions: tuple[int, ...], before: Mapping[str, tuple[CacheEntry[Any], ObjectUsage]], now: float
     ) -> _CachedUsage:
-        uses, known, until = Counter[QuotaUsage](), dict[str, tuple[CacheEntry[Any], QuotaUsage]](), float("inf")
+        uses, known, until = Counter[ObjectUsage](), dict[str, tuple[CacheEntry[Any], ObjectUsage]](), float("inf")
         for resource, cache in self._caches.items():
             for entry in cache.select(SelectionPredicate.parse(resource, namespace, "", "")):
                 seen = before.get(entry.key)

@@ -1,4 +1,4 @@
-"""The usage of an object (QuotaUsage), and the limits, scopes and status of a quota (QuotaLimits). This module does no I/O.
+"""The usage of an object (ObjectUsage), and the limits, scopes and status of a quota (QuotaLimits). This module does no I/O.
 
 Amounts are integers in the units of pinnace.api.quantity: millicores for cpu, else bytes or a number of objects.
 
@@ -49,26 +49,26 @@ _BYTE_RESOURCES = ("memory", "ephemeral-storage", "storage")
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaUsage:
+class ObjectUsage:
     """The usage of an object. Objects with the same template have equal usages."""
 
     amounts: tuple[tuple[str, int], ...]
     scopes: Scopes = ()
     """The scopes that apply to the kind, each with the object's values. The object is in the scope if there are values."""
 
-    def increase_over(self, before: "QuotaUsage") -> "QuotaUsage":
+    def increase_over(self, before: "ObjectUsage") -> "ObjectUsage":
         """Return the increase over `before`. Decreases are omitted, because only a recount releases usage."""
         old = dict(before.amounts)
         more = ((name, amount - old.get(name, 0)) for name, amount in self.amounts)
-        return QuotaUsage(tuple((name, amount) for name, amount in more if amount > 0), self.scopes)
+        return ObjectUsage(tuple((name, amount) for name, amount in more if amount > 0), self.scopes)
 
 
-def custom_object_usage(stored_name: str) -> QuotaUsage:
+def custom_object_usage(stored_name: str) -> ObjectUsage:
     """Return the usage of a custom object. `stored_name`: of its resource."""
-    return QuotaUsage(((f"count/{stored_name}", 1),))
+    return ObjectUsage(((f"count/{stored_name}", 1),))
 
 
-def compute_usage(obj: Object, now: float, stored_name: str = "") -> QuotaUsage:
+def compute_usage(obj: Object, now: float, stored_name: str = "") -> ObjectUsage:
     """Return the usage of an object of a resource in COUNTED, or of a custom object. `now` is in Unix seconds. `stored_name`:
     see `custom_object_usage`."""
     match obj:
@@ -78,9 +78,9 @@ def compute_usage(obj: Object, now: float, stored_name: str = "") -> QuotaUsage:
             known = _spec_usage(obj)
             return known.spent if ended(obj) or grace_period_end(obj) < now else known.whole
         case PersistentVolumeClaim():
-            return QuotaUsage(_count_names(PERSISTENT_VOLUME_CLAIMS) + _volume_claim_usage(obj), _volume_claim_scopes(obj))
+            return ObjectUsage(_count_names(PERSISTENT_VOLUME_CLAIMS) + _volume_claim_usage(obj), _volume_claim_scopes(obj))
         case Service():
-            return QuotaUsage(_count_names(SERVICES) + _service_usage(obj))
+            return ObjectUsage(_count_names(SERVICES) + _service_usage(obj))
     return _USAGE_OF_COUNTED[type(obj)]
 
 
@@ -112,8 +112,8 @@ def _count_names(resource: Resource[Any]) -> tuple[tuple[str, int], ...]:
 class _SpecUsage(NamedTuple):
     """The usage of pods with equal specs. `whole` is the usage of a running pod, and `spent` the usage of an ended one."""
 
-    whole: QuotaUsage
-    spent: QuotaUsage
+    whole: ObjectUsage
+    spent: ObjectUsage
     stated_names: Mapping[str, frozenset[str]]
 
 
@@ -135,14 +135,14 @@ def _compute_spec_usage(spec_bytes: bytes) -> _SpecUsage:
         requests[name] = requested
     requests.update(amounts(spec.overhead))
     counts, scopes = _count_names(PODS), _pod_scopes(spec)
-    whole = QuotaUsage(
+    whole = ObjectUsage(
         (*counts, (PODS.plural, 1), *sorted(_compute_resource_usage(requests, spec_limits(spec)).items())), scopes
     )
     of_pod = _set_resources(spec.resources)
     said = {
         container.name: _set_resources(container.resources) | of_pod for container in (*spec.containers, *spec.initContainers)
     }
-    return _SpecUsage(whole, QuotaUsage(counts, scopes), said)
+    return _SpecUsage(whole, ObjectUsage(counts, scopes), said)
 
 
 def _set_resources(resources: ResourceRequirements) -> frozenset[str]:
@@ -221,7 +221,7 @@ def _service_usage(service: Service) -> tuple[tuple[str, int], ...]:
     return ()
 
 
-_USAGE_OF_COUNTED = {resource.message: QuotaUsage(_count_names(resource)) for resource in COUNTED}
+_USAGE_OF_COUNTED = {resource.message: ObjectUsage(_count_names(resource)) for resource in COUNTED}
 """The usage by type of objects that are only counted."""
 
 
@@ -236,17 +236,17 @@ class QuotaLimits:
         self.used: Mapping[str, int] | None = used if used.keys() >= self.hard.keys() else None
         """The usage in the status; None if it is incomplete, because no server has counted yet."""
 
-    def usage_in_quota(self, use: QuotaUsage) -> dict[str, int]:
+    def usage_in_quota(self, use: ObjectUsage) -> dict[str, int]:
         """Return the usage of an object in this quota by name; {} if the quota does not apply."""
         share = {name: value for name, value in use.amounts if value and name in self.hard}
         return share if share and self._in_all_scopes(use) else {}
 
-    def usage_increase(self, use: QuotaUsage, before: QuotaUsage | None) -> dict[str, int]:
+    def usage_increase(self, use: ObjectUsage, before: ObjectUsage | None) -> dict[str, int]:
         """Return the increase of an object's usage in this quota. The full usage is returned for a new object (`before` is
         None), and for an object that enters the scopes."""
         return self.usage_in_quota(use if before is None or not self._in_all_scopes(before) else use.increase_over(before))
 
-    def charged_usage(self, uses: Mapping[QuotaUsage, int]) -> dict[str, int]:
+    def charged_usage(self, uses: Mapping[ObjectUsage, int]) -> dict[str, int]:
         """Return the total usage in this quota. `uses` contains the number of objects by usage."""
         total = dict.fromkeys(self.hard, 0)
         for use, number in uses.items():
@@ -254,7 +254,7 @@ class QuotaLimits:
                 total[name] += number * each
         return total
 
-    def missing_requirements(self, pod: Pod, use: QuotaUsage) -> str:
+    def missing_requirements(self, pod: Pod, use: ObjectUsage) -> str:
         """Return a message about required requests and limits that are not set; "" if all are set."""
         required = _REQUIRED_RESOURCES & self.hard.keys()
         if not required or not self._in_all_scopes(use):
@@ -296,7 +296,7 @@ class QuotaLimits:
             quota.status.used[name].string = _format_amount(name, value)
         return quota
 
-    def _in_all_scopes(self, use: QuotaUsage) -> bool:
+    def _in_all_scopes(self, use: ObjectUsage) -> bool:
         """Report whether an object is in all scopes of the quota. An object is not in scopes that do not apply to its kind."""
         if not self._requirements:
             return True

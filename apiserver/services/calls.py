@@ -170,7 +170,7 @@ class CallsService:
     async def exchange(self, requests: AsyncIterator[CallBatch], context: Context) -> AsyncGenerator[ResultBatch, None]:
         exchange = _Exchange(self._runner, self._methods, context.credential)
         self._open.add(exchange)
-        reading = asyncio.create_task(exchange.read_requests(requests))
+        reading = asyncio.create_task(exchange.dispatch_calls(requests))
         try:
             while (batch := await exchange.next_results()) is not None:
                 yield batch
@@ -258,7 +258,7 @@ class _Exchange:
         self._refusal: Refusal | None = None
         """Why the stream is refused."""
 
-    async def read_requests(self, requests: AsyncIterator[CallBatch]) -> None:
+    async def dispatch_calls(self, requests: AsyncIterator[CallBatch]) -> None:
         """Start the calls of the stream, until it ends. The open calls set the pace of the client."""
         try:
             async for batch in requests:

@@ -110,7 +110,7 @@ class Method:
         gate: Gate,
         flow: PriorityAndFairness,
         authorizer: Authorizer,
-        authorizations: StreamAuthorizations,
+        authorizations: StreamReauthorizer,
         fences: FenceVerifier,
         audit: CallAudit,
         custom: CustomResource | None = None,
@@ -348,7 +348,7 @@ def build_methods(
     gate: Gate,
     flow: PriorityAndFairness,
     authorizer: Authorizer,
-    authorizations: StreamAuthorizations,
+    authorizations: StreamReauthorizer,
     fences: FenceVerifier,
     audit: CallAudit = _NO_AUDIT,
     custom: CustomResource | None = None,
@@ -423,7 +423,7 @@ class StreamAuthorization:
         raise StopAsyncIteration
 
 
-class StreamAuthorizations:
+class StreamReauthorizer:
     """All open streams of a server. `role_versions` returns a value that changes with the roles, or None if it is unknown."""
 
     def __init__(
@@ -520,7 +520,7 @@ def _authenticated_user(credential: Credential) -> User | Refusal:
         return rejected.refusal
 
 
-_CURRENT: ContextVar[StreamAuthorization] = ContextVar("tenure")
+_CURRENT: ContextVar[StreamAuthorization] = ContextVar("stream authorization")
 
 
 def current_authorization() -> StreamAuthorization:

@@ -49,7 +49,7 @@ class ScaledService(ResourceService[T]):
         by = self.write_request(request, context)
 
         def request_of(present: ObjectVersion[T]) -> WriteAttributes:
-            old = self._scale_to_change(present.obj)
+            old = self._read_scale_for_update(present.obj)
             new = Scale()
             new.CopyFrom(change(old))
             return WriteAttributes(by, UPDATE, self._resource, new, old, SCALE, (API_VERSION, KIND))
@@ -125,7 +125,7 @@ class ScaledService(ResourceService[T]):
         message: Any = self._resource.message
         return self._scale_of(message.FromString(data)).SerializeToString()
 
-    def _scale_to_change(self, obj: T) -> Scale:
+    def _read_scale_for_update(self, obj: T) -> Scale:
         """Return the Scale that a write changes. Raises Rejected."""
         return self._scale_of(obj)
 

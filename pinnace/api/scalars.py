@@ -59,7 +59,7 @@ def to_datetime(instant: Time | MicroTime) -> datetime:
 
 def format_rfc3339(instant: Time | MicroTime) -> str:
     """Format as "2026-01-31T12:00:00Z". MicroTime includes microseconds."""
-    text = _seconds_text(instant.seconds)
+    text = _format_unix_time(instant.seconds)
     if isinstance(instant, Time):
         return f"{text}Z"
     micros = min(max(instant.nanos, 0), 999_999_999) // 1000
@@ -67,7 +67,7 @@ def format_rfc3339(instant: Time | MicroTime) -> str:
 
 
 @lru_cache(maxsize=4096)  # objects of a time have many equal times
-def _seconds_text(seconds: int) -> str:
+def _format_unix_time(seconds: int) -> str:
     return to_datetime(Time(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 

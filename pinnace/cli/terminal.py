@@ -149,7 +149,7 @@ def prepare_streams() -> None:
         sys.stdin = open(STDIN, encoding="utf-8", closefd=False)  # noqa: SIM115 (open until the process exits)
     elif isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")
-    sys.stdout = _wrap_as_text(_ResultStream(STDOUT, "w", closefd=False))
+    sys.stdout = _wrap_as_text(_StdoutStream(STDOUT, "w", closefd=False))
     sys.stderr = _wrap_as_text(_MessageStream(STDERR, "w", closefd=False), line_buffering=True)
 
 
@@ -198,7 +198,7 @@ def _wrap_as_text(raw: io.FileIO, *, line_buffering: bool = False) -> io.TextIOW
     )
 
 
-class _ResultStream(io.FileIO):
+class _StdoutStream(io.FileIO):
     """The raw stream of stdout. A failed write raises Failure once; later writes are discarded."""
 
     _failed = False

@@ -506,7 +506,7 @@ class Cluster:
     def _claim_folder(self, binary: EtcdBinary, made: Sequence[Path], progress: StartProgress) -> None:
         """Lock the directory for this cluster. Raises AlreadyRunning if it belongs to another one."""
         if (cluster_state := self.folder.read()) is not None:
-            raise _existing_data(self.folder.path, cluster_state)
+            raise _already_running_error(self.folder.path, cluster_state)
         processes.refuse_running(self.folder.path)
         made = self.folder.remove_failed_start() or made
         cwd = Path.cwd()
@@ -610,7 +610,7 @@ def no_cleanup() -> None:
     pass
 
 
-def _existing_data(folder: Path, state: ClusterState) -> AlreadyRunning:
+def _already_running_error(folder: Path, state: ClusterState) -> AlreadyRunning:
     named = f"--data-dir {quote(str(folder))}"
     pids = [process.pid for process in map(processes.find_running, state.processes) if process]
     runs = f"runs in {folder} already (pid {pids[0]}{', ...' * (len(pids) > 1)})" if pids else f"is in {folder} already"

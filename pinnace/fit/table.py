@@ -42,7 +42,7 @@ class UsedPorts:
                 if not nodes:
                     del self._users[port.protocol, port.port]
 
-    def users(self, ports: Sequence[HostPort]) -> int:
+    def count_nodes_using(self, ports: Sequence[HostPort]) -> int:
         """Return the number of nodes that use each port, on any IP, summed over the ports."""
         return sum(len(self._users.get((port.protocol, port.port), ())) for port in ports)
 

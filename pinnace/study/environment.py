@@ -127,7 +127,7 @@ class SchedulingEnvironment(gymnasium.Env[Observation, np.int64]):
         """
         super().reset(seed=seed)
         self._seed = int(self.np_random.integers(2**31)) if seed is None else seed
-        self._start(self._plan.trace_of(self._trace, self._seed))
+        self._start(self._plan.trace_for_seed(self._trace, self._seed))
         self._advance()
         return self._observe(), self._info(valid=True)
 
@@ -153,7 +153,7 @@ class SchedulingEnvironment(gymnasium.Env[Observation, np.int64]):
 
     def play_profile(self, seed: int) -> float:
         """Return the metric at the end of an episode in which the profile's own scores select the nodes."""
-        trace = self._plan.trace_of(self._trace, seed)
+        trace = self._plan.trace_for_seed(self._trace, seed)
         recorder = self._recorder(trace)
         simulation = Simulation(self._configuration, trace, recorder, seed=seed)
         simulation.run()

@@ -141,7 +141,7 @@ def _execute(run: Run) -> Output:
     loaded = _load_trace(run.plan)
     if _key(study, run.plan, loaded, run.profile, run.seed) != run.key:
         return Output(run.name, {}, f"the files or the version of pinnace on {platform.node()} differ from those of the study")
-    trace = run.plan.trace_of(loaded, run.seed)
+    trace = run.plan.trace_for_seed(loaded, run.seed)
     recorder = Recorder(trace, load_metrics(run.metrics), inflated=bool(run.plan.inflate), interval=run.interval)
     simulation = Simulation(study.configuration_of(run.profile), trace, recorder, seed=run.seed)
     simulation.run()

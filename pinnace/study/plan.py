@@ -87,7 +87,7 @@ class TracePlan:
             raise TraceError(f"{self.name}: no task requests {trace.resource}, so the trace cannot be inflated")
         return split_past_tasks(trace, self.hold) if self.hold else trace
 
-    def trace_of(self, trace: Trace, seed: int) -> Trace:
+    def trace_for_seed(self, trace: Trace, seed: int) -> Trace:
         """Return the loaded trace as it is played with a seed."""
         return inflate_demand(trace, self.inflate, seed) if self.inflate else trace
 

@@ -339,6 +339,6 @@ def check_nominated(answer: Any, nodes: NodeTable) -> Nominated:
     return answer
 
 
-def rejection_of(plugin: Named, status: Wait | Status | None) -> PluginRejection | None:
+def rejection_from_status(plugin: Named, status: Wait | Status | None) -> PluginRejection | None:
     """Return the plugin's refusal of the selected node, or None."""
     return PluginRejection(plugin.name, status.reason) if isinstance(status, Status) and status is not SKIP else None

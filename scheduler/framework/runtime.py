@@ -68,7 +68,7 @@ from pinnace.scheduler.framework.plugin_errors import (
     check_truth,
     hint_changes,
     is_built_in,
-    rejection_of,
+    rejection_from_status,
 )
 from pinnace.scheduler.framework.profile import Enabled, Point, Profile, check_profile
 from pinnace.scheduler.framework.results import (
@@ -517,7 +517,7 @@ class BindingCycle:
             except TimeoutError:
                 assert deadline.expired()  # a TimeoutError of the plugin itself is a PluginError
                 raise self.timeout_error(seconds) from None
-            if refused := rejection_of(plugin, call_plugin(plugin, "PreBind", check_status, answer)):
+            if refused := rejection_from_status(plugin, call_plugin(plugin, "PreBind", check_status, answer)):
                 return refused
         return None
 
@@ -528,7 +528,7 @@ class BindingCycle:
             answer = await await_plugin(plugin, "Bind", plugin.bind, self.state, self.pod, self.node, fence)
             if answer is None:
                 return True
-            if refused := rejection_of(plugin, call_plugin(plugin, "Bind", check_status, answer)):
+            if refused := rejection_from_status(plugin, call_plugin(plugin, "Bind", check_status, answer)):
                 return refused
         self.plugins.require_batch_bind()
         return False
@@ -615,7 +615,7 @@ class BindingPlugins:
             status = answer if answer is None else call_plugin(plugin, "Reserve", check_status, answer)
             if status is not SKIP:
                 cycle.reserved = True
-                if refused := rejection_of(plugin, status):
+                if refused := rejection_from_status(plugin, status):
                     return refused
         return None
 
@@ -625,7 +625,7 @@ class BindingPlugins:
             status = answer if answer is None else call_plugin(plugin, "Permit", check_permit, answer)
             if isinstance(status, Wait):
                 cycle.waits[plugin.name] = float(status.timeout)
-            elif refused := rejection_of(plugin, status):
+            elif refused := rejection_from_status(plugin, status):
                 return refused
         return None
 

@@ -148,7 +148,7 @@ class NodePorts:
         )
         seconds = ports * _PORT
         if 0 < seconds <= BUDGET:
-            seconds += nodes.used_ports.users(pod.requests.ports) * _USER
+            seconds += nodes.used_ports.count_nodes_using(pod.requests.ports) * _USER
         return [Cost(seconds, ports, "ports")]
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:

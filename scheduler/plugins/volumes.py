@@ -265,7 +265,7 @@ class NodeVolumeLimits:
     def __init__(self, handle: ObjectStores) -> None:
         self._objects = Volumes(handle)
         self._csi_nodes: Mapping[str, CSINode] = handle.objects(CSI_NODES)
-        self._ledger = _VolumeCounts(self._driver, self._has_volume)
+        self._ledger = _VolumeCounts(self._driver, self._claim_has_volume)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         return None if any(self._driver(key) for key in claims_of(pod)) else SKIP
@@ -304,7 +304,7 @@ class NodeVolumeLimits:
         storage_class = self._objects.classes.get(class_of(claim))
         return storage_class.provisioner if storage_class is not None else None
 
-    def _has_volume(self, key: str) -> bool:
+    def _claim_has_volume(self, key: str) -> bool:
         """Return True if the claim has a volume, so that its driver no longer changes."""
         claim = self._objects.claims.get(key)
         return claim is not None and self._objects.volume_of(claim) is not None
@@ -319,7 +319,7 @@ class _VolumeCounts:
 
     def __init__(self, driver: Callable[[str], str | None], has_volume: Callable[[str], bool]) -> None:
         self._driver = driver
-        self._has_volume = has_volume
+        self._claim_has_volume = has_volume
         self._names: list[str] = []
         self._position = 0
         self._generation: tuple[int, int] | None = None
@@ -365,7 +365,7 @@ class _VolumeCounts:
         if row is None:
             return
         claims = nodes.used_volumes.claims_on(node)
-        if all(map(self._has_volume, claims)):
+        if all(map(self._claim_has_volume, claims)):
             self._open.discard(node)
         else:
             self._open.add(node)

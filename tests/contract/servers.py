@@ -19,7 +19,7 @@ from pinnace.apiserver.flow.control import PriorityAndFairness
 from pinnace.apiserver.registry.fencing import FenceVerifier
 from pinnace.apiserver.services.calls import CallRunner, RequestIds
 from pinnace.apiserver.services.handlers import MethodHandlers
-from pinnace.apiserver.services.methods import MIN_TIMEOUT, Method, StreamAuthorizations, build_methods
+from pinnace.apiserver.services.methods import MIN_TIMEOUT, Method, StreamReauthorizer, build_methods
 from pinnace.apiserver.services.nodes import TIMING as HEARTBEAT_TIMING
 from pinnace.apiserver.services.nodes import HeartbeatsService
 from pinnace.apiserver.services.sessions import Timing
@@ -127,7 +127,7 @@ class Server:
         services = ((elections, self.elections), (heartbeats, self.heartbeats))
         allow = AlwaysAllow()
         fences = FenceVerifier(self.storage, self.cacher, allow)
-        authorizations = StreamAuthorizations(allow, lambda: None, MIN_TIMEOUT, SYSTEM_CLOCK, random.Random())
+        authorizations = StreamReauthorizer(allow, lambda: None, MIN_TIMEOUT, SYSTEM_CLOCK, random.Random())
         methods: dict[str, Method] = {}
         for each, service in services:
             methods.update(

@@ -217,7 +217,7 @@ def _run_live(settings: Settings, runs: Sequence[Run], traces: dict[str, Trace],
     """Run each of the runs on a cluster of its own. Raise Failure if a replay chose another node."""
     rows, errors = [], []
     for item in runs:
-        trace = item.plan.trace_of(sample(traces[item.plan.name], options.nodes), item.seed)
+        trace = item.plan.trace_for_seed(sample(traces[item.plan.name], options.nodes), item.seed)
         try:
             with translate_cluster_errors(), Steps(settings) as steps:
                 result = run_coroutine(run_live(item, trace, options, target / "live" / item.name, steps))

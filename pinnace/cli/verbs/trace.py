@@ -44,7 +44,7 @@ COMPACTED = "etcd has compacted the earlier versions of the pod"
 
 
 @dataclass(frozen=True, slots=True)
-class TraceStep:
+class PodTraceStep:
     """A step of a pod. `seconds` are since its creation, with the precision of the stored time; None if no time is stored."""
 
     what: str
@@ -59,7 +59,7 @@ class TraceStep:
 class PodTrace:
     pod: str
     uid: str
-    steps: Sequence[TraceStep] = ()
+    steps: Sequence[PodTraceStep] = ()
     decided: str = ""
     """The revision of the objects by which `decision` was computed."""
     decision: Explanation | None = None
@@ -143,14 +143,16 @@ def build_trace(
 ) -> PodTrace:
     """Compute the steps. `versions` are in the order of revisions, and `complete` states that they begin with the creation."""
     born = to_seconds(pod.metadata.creationTimestamp)
-    steps: list[TraceStep] = []
+    steps: list[PodTraceStep] = []
     unknown: list[str] = []
     if complete:
         revision, first = versions[0]
         gates = ", ".join(gate.name for gate in first.spec.schedulingGates)
-        steps.append(TraceStep("created", seconds=0.0, revision=revision, detail=f"scheduling gates: {gates}" if gates else ""))
+        steps.append(
+            PodTraceStep("created", seconds=0.0, revision=revision, detail=f"scheduling gates: {gates}" if gates else "")
+        )
     else:
-        steps.append(TraceStep("created", seconds=0.0))
+        steps.append(PodTraceStep("created", seconds=0.0))
         unknown.append(f"{COMPACTED}: the revisions of its creation and of earlier changes are unknown.")
     rejections = [event for event in events if event.reason == "FailedScheduling"]
     steps += [_rejection_step(event, born) for event in rejections]
@@ -178,30 +180,30 @@ def build_trace(
     return PodTrace(name, pod.metadata.uid, steps, unknown=unknown)
 
 
-def _rejection_step(event: Event, born: float) -> TraceStep:
+def _rejection_step(event: Event, born: float) -> PodTraceStep:
     first = to_seconds(event.eventTime) or to_seconds(event.firstTimestamp)
     times = f" ({event_count(event)} times)" if event_count(event) > 1 else ""
     by = event.reportingInstance or event.source.host or event.reportingComponent
     revision = int(event.metadata.resourceVersion or 0)
-    return TraceStep("rejected", by, f"{event.message}{times}", max(0.0, first - born), revision)
+    return PodTraceStep("rejected", by, f"{event.message}{times}", max(0.0, first - born), revision)
 
 
-def _bind_step(pod: Pod, revision: int, born: float, holders: Mapping[int, str]) -> TraceStep:
+def _bind_step(pod: Pod, revision: int, born: float, holders: Mapping[int, str]) -> PodTraceStep:
     fence = fences.fence_of(pod)
     scheduled = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
     seconds = to_seconds(scheduled.lastTransitionTime) - born if scheduled else None
     if not fence.election:
-        return TraceStep(
+        return PodTraceStep(
             "bound", "", f"to {pod.spec.nodeName}, without a fence: no elected scheduler wrote spec.nodeName", seconds, revision
         )
     detail = f"to {pod.spec.nodeName}, under the fence {fence.election}/{fence.token}"
-    return TraceStep("bound", holders.get(fence.token, ""), detail, seconds, revision)
+    return PodTraceStep("bound", holders.get(fence.token, ""), detail, seconds, revision)
 
 
-def _status_steps(before: Pod, after: Pod, revision: int, born: float) -> Iterator[TraceStep]:
+def _status_steps(before: Pod, after: Pod, revision: int, born: float) -> Iterator[PodTraceStep]:
     by = f"kubelet of {after.spec.nodeName}" if after.spec.nodeName else ""
     if not before.metadata.HasField("deletionTimestamp") and after.metadata.HasField("deletionTimestamp"):
-        yield TraceStep("deletion requested", revision=revision)
+        yield PodTraceStep("deletion requested", revision=revision)
     states = {
         container_status.name: _describe_state(container_status.state) for container_status in before.status.containerStatuses
     }
@@ -215,9 +217,9 @@ def _status_steps(before: Pod, after: Pod, revision: int, born: float) -> Iterat
         changes.append("ready" if ready[0] else "not ready")
     phase = after.status.phase
     if phase not in ("", before.status.phase) and (phase, before.status.phase) != ("Pending", ""):
-        yield TraceStep(phase, by, "; ".join(changes), _time_since_creation(after, born), revision)
+        yield PodTraceStep(phase, by, "; ".join(changes), _time_since_creation(after, born), revision)
     elif changes:
-        yield TraceStep("status", by, "; ".join(changes), _time_since_creation(after, born), revision)
+        yield PodTraceStep("status", by, "; ".join(changes), _time_since_creation(after, born), revision)
 
 
 def _describe_state(state: ContainerState) -> str:
@@ -304,5 +306,5 @@ def _format_decision(decision: Explanation, decided: str) -> Iterator[str]:
             yield f"  {decision.best} nodes have the best score: the scheduler selects one of them at random."
 
 
-def _format_step_time(step: TraceStep) -> str:
+def _format_step_time(step: PodTraceStep) -> str:
     return NONE if step.seconds is None else f"+{step.seconds:.3f}s".replace(".000s", "s")

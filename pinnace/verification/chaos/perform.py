@@ -158,7 +158,7 @@ async def _play_scenario(scenario: Scenario, context: ScenarioContext) -> None:
         except ApiError as error:
             raise ScenarioError(f"a request to the cluster failed: {error}") from error
     except ScenarioError as error:
-        error.moments = context.moments_since_fault(context.moments)
+        error.moments = context.moments_relative_to_fault(context.moments)
         raise
 
 
@@ -190,7 +190,7 @@ def _build_report(
     ]
     for name in dict.fromkeys(context.watched):
         moments += list_log_moments(read_log(folder / LOGS / f"{name}.log"), name, context.zero, offset, SHOWN)
-    timeline = context.moments_since_fault(m for m in moments if m.at <= end)
+    timeline = context.moments_relative_to_fault(m for m in moments if m.at <= end)
     return ScenarioReport(
         scenario.name,
         timeline,

@@ -248,9 +248,9 @@ async def run_chaos(options: RunOptions, folder: Path, progress: StartProgress, 
     kinds = [kind.for_cluster(options.spec) for kind in options.kinds if kind.name not in skipped]
     scheduled_faults = schedule_faults(options.seed, options.seconds, kinds, options.spec)
     idle = find_unscheduled_kinds(kinds, scheduled_faults)
-    library = find_library() if _is_needed(FaultRequirement.FAKETIME, kinds) else None
+    library = find_library() if _any_kind_requires(FaultRequirement.FAKETIME, kinds) else None
     clocks = WallClocks(library, folder) if library else None
-    props = ChaosOptions(clocks, disks=int(_is_needed(FaultRequirement.DISK, kinds)))
+    props = ChaosOptions(clocks, disks=int(_any_kind_requires(FaultRequirement.DISK, kinds)))
     started = datetime.now(UTC)
     with clocks or nullcontext(), HistoryJournal(folder / JOURNAL) as journal:
         what = f"{len(scheduled_faults)} faults in {options.seconds:g} s"
@@ -305,7 +305,7 @@ def find_missing_requirement(kind: FaultKind, spec: ClusterSpec) -> str:
     return next((need.value for need in kind.needs if not there[need]()), "")
 
 
-def _is_needed(need: FaultRequirement, kinds: Sequence[FaultKind]) -> bool:
+def _any_kind_requires(need: FaultRequirement, kinds: Sequence[FaultKind]) -> bool:
     return any(need in kind.needs for kind in kinds)
 
 

@@ -7,7 +7,7 @@ import pytest
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, SERVICES
-from pinnace.apiserver.quota.usage import QuotaLimits, QuotaUsage, compute_usage
+from pinnace.apiserver.quota.usage import ObjectUsage, QuotaLimits, compute_usage
 from tests.builders import make_pod
 
 NOW = 1_000.0
@@ -21,7 +21,7 @@ def bounds(hard: dict[str, str], **spec: Any) -> QuotaLimits:
     return QuotaLimits(quota(hard, **spec))
 
 
-def use(pod: Pod) -> QuotaUsage:
+def use(pod: Pod) -> ObjectUsage:
     return compute_usage(pod, NOW)
 
 

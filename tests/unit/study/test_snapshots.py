@@ -72,7 +72,7 @@ def play(trace: Trace) -> dict[str, str]:
     return {str(row[1]): str(row[3]) for row in recorder.decisions if row[2] == "placed"}
 
 
-def trace_of(*objects: Object) -> Trace:
+def trace_for_seed(*objects: Object) -> Trace:
     return snapshot_trace("t", objects, "", "s.json")
 
 
@@ -90,7 +90,9 @@ def test_tasks_have_times_owners_and_durations_of_pods() -> None:
         ],
     }
     annotated = pod("b", "2026-05-04T10:00:05Z", metadata={"annotations": {"pinnace.io/run-seconds": "30"}})
-    trace = trace_of(node("n"), annotated, pod("a", owner="ReplicaSet/web", status=finished), pod("c", "2026-05-04T10:00:07Z"))
+    trace = trace_for_seed(
+        node("n"), annotated, pod("a", owner="ReplicaSet/web", status=finished), pod("c", "2026-05-04T10:00:07Z")
+    )
     facts = [(task.name, task.arrival, task.duration, task.group) for task in trace.tasks]
     assert facts == [("a.payments", 0, 60, "web"), ("b.payments", 5, 30, ""), ("c.payments", 7, math.inf, "")]
     assert trace.tasks[0].shape == Shape(1000)
@@ -98,7 +100,7 @@ def test_tasks_have_times_owners_and_durations_of_pods() -> None:
 
 def test_pods_of_daemon_sets_reduce_their_nodes() -> None:
     agent = pod("agent", owner="DaemonSet/agent", nodeName="n", requests={"cpu": "500m", "memory": "1Gi"})
-    trace = trace_of(node("n"), agent, pod("a"))
+    trace = trace_for_seed(node("n"), agent, pod("a"))
     assert [task.name for task in trace.tasks] == ["a.payments"]
     allocatable = amounts(trace.machines[0].node().status.allocatable)
     assert (allocatable["cpu"], allocatable["memory"], allocatable["pods"]) == (7500, 15 << 30, 109)
@@ -122,11 +124,11 @@ def test_labels_taints_affinities_and_anti_affinity_decide() -> None:
         pod("third", "2026-05-04T10:00:02Z", affinity=spread),
         pod("pool", "2026-05-04T09:00:00Z", affinity=pool, metadata={"labels": {}}),
     ]
-    plain = play(trace_of(*objects))
+    plain = play(trace_for_seed(*objects))
     assert plain["tolerating.payments"] == "tainted" and plain["pool.payments"] == "n2"
     assert {plain["first.payments"], plain["second.payments"]} == {"n1", "n2"} and "third.payments" not in plain
     aliases = Pseudonyms("seed", ["n1", "n2", "tainted"], ["payments"], ["first", "second", "third", "pool", "tolerating"])
-    hidden = play(trace_of(*import_objects(objects, "seed")))
+    hidden = play(trace_for_seed(*import_objects(objects, "seed")))
     task = {
         name: f"{aliases.alias(name)}.{aliases.alias('payments')}"
         for name in ("first", "second", "third", "pool", "tolerating")
@@ -138,7 +140,7 @@ def test_labels_taints_affinities_and_anti_affinity_decide() -> None:
 
 def test_device_plugin_gpus_become_devices() -> None:
     gpus = node("g", allocatable={"nvidia.com/gpu": "4"}, labels={"nvidia.com/gpu.product": "T4"})
-    trace = trace_of(
+    trace = trace_for_seed(
         gpus, node("n"), pod("a", requests={"cpu": "1", "nvidia.com/gpu": "3"}), pod("b", requests={"nvidia.com/gpu": "2"})
     )
     assert (trace.machines[0].gpus, trace.machines[0].model, trace.capacity) == (4, "T4", 4000)
@@ -219,7 +221,7 @@ def test_stages_give_durations_to_tasks_without_one(tmp_path: Path) -> None:
     stages = tmp_path / "stages.yaml"
     stages.write_text(STAGE)
     annotated = pod("x", owner="Job/j", metadata={"annotations": {"pinnace.io/run-seconds": "7"}})
-    base = trace_of(node("n"), pod("job", owner="Job/j"), pod("other", owner="ReplicaSet/r"), annotated)
+    base = trace_for_seed(node("n"), pod("job", owner="Job/j"), pod("other", owner="ReplicaSet/r"), annotated)
     timed = with_durations(base, str(stages))
     durations = {task.name: task.duration for task in timed.tasks}
     assert 40 <= durations["job.payments"] <= 50 and durations["other.payments"] == math.inf and durations["x.payments"] == 7
@@ -229,7 +231,7 @@ def test_stages_give_durations_to_tasks_without_one(tmp_path: Path) -> None:
 def test_unsupported_stage_is_an_error_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(STAGE.replace("next: {exit: {code: 0}}", "next: {statusTemplate: 'phase: Succeeded'}"))
     with pytest.raises(TraceError, match=r"s\.yaml:8: spec\.next\.statusTemplate"):
-        with_durations(trace_of(node("n"), pod("a")), str(tmp_path / "s.yaml"))
+        with_durations(trace_for_seed(node("n"), pod("a")), str(tmp_path / "s.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -253,6 +255,6 @@ def test_unusable_snapshot_is_an_error_that_names_the_object(objects: list[Objec
 
 
 def test_manifest_keeps_the_spec_of_the_pod() -> None:
-    made: Pod = trace_of(node("n"), pod("a", nodeName="n", tolerations=[{"operator": "Exists"}])).tasks[0].pod("mine")
+    made: Pod = trace_for_seed(node("n"), pod("a", nodeName="n", tolerations=[{"operator": "Exists"}])).tasks[0].pod("mine")
     assert (made.metadata.name, made.metadata.namespace, made.spec.schedulerName) == ("a.payments", "payments", "mine")
     assert not made.spec.nodeName and len(made.spec.tolerations) == 1 and made.status.phase == "Pending"

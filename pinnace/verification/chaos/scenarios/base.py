@@ -153,7 +153,7 @@ class ScenarioContext:
         self.moments.append(ScenarioMoment(time.monotonic(), what))
         return self.moments[-1].at
 
-    def moments_since_fault(self, moments: Iterable[ScenarioMoment]) -> list[ScenarioMoment]:
+    def moments_relative_to_fault(self, moments: Iterable[ScenarioMoment]) -> list[ScenarioMoment]:
         """Return the events in order, in seconds after the first fault."""
         return [ScenarioMoment(m.at - self.zero, m.what, m.hit) for m in sorted(moments, key=lambda m: m.at)]
 

@@ -156,12 +156,12 @@ async def return_leadership(context: ScenarioContext, holder: str) -> None:
     """Transfer the leadership to this scheduler. The transfer is recorded, because it is the cause of a change of leadership.
     Raises ScenarioError."""
     async with context.inject_fault(
-        "transfer-leader", holder, _ReturnLeadership(context, holder), f"leadership is transferred back to {holder}"
+        "transfer-leader", holder, _TransferLeadership(context, holder), f"leadership is transferred back to {holder}"
     ):
         pass
 
 
-class _ReturnLeadership:
+class _TransferLeadership:
     """Transfers of the leadership to one scheduler until it leads."""
 
     def __init__(self, context: ScenarioContext, holder: str) -> None:

@@ -18,7 +18,7 @@ from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.auth.permissions import ActionTarget, ResourceAction
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services import methods
-from pinnace.apiserver.services.methods import CHECK_INTERVAL, MIN_TIMEOUT, StreamAuthorization, StreamAuthorizations
+from pinnace.apiserver.services.methods import CHECK_INTERVAL, MIN_TIMEOUT, StreamAuthorization, StreamReauthorizer
 from pinnace.apiserver.storage.interface import StorageUnavailable
 from tests.clock import FakeClock
 from tests.contract.servers import AlwaysAllow
@@ -55,7 +55,7 @@ class Scene:
         self.denied: set[User] = set()
         self.error: Exception | None = None
         self.asked: list[User] = []
-        self.authorizations = StreamAuthorizations(self, lambda: self.roles, MIN_TIMEOUT, self.clock, random.Random(1))
+        self.authorizations = StreamReauthorizer(self, lambda: self.roles, MIN_TIMEOUT, self.clock, random.Random(1))
         self.stack = ExitStack()
         self.running: list[asyncio.Future[Any]] = [asyncio.ensure_future(self.authorizations.run())]
 
@@ -192,7 +192,7 @@ async def test_caller_that_disconnects_at_the_same_time_is_gone(scene: Scene) ->
 
 
 def test_watches_that_begin_together_do_not_end_together() -> None:
-    authorizations = StreamAuthorizations(AlwaysAllow(), lambda: None, MIN_TIMEOUT, FakeClock(), random.Random(1))
+    authorizations = StreamReauthorizer(AlwaysAllow(), lambda: None, MIN_TIMEOUT, FakeClock(), random.Random(1))
     drawn = [authorizations.watch_timeout(0) for _ in range(100)]
     assert MIN_TIMEOUT <= min(drawn) < 1.2 * MIN_TIMEOUT and 1.8 * MIN_TIMEOUT < max(drawn) <= 2 * MIN_TIMEOUT
     assert authorizations.watch_timeout(7) == 7

@@ -180,7 +180,7 @@ class PinnaceCluster:
 
 def has_condition(thing: Mapping[str, Any], kind: str) -> bool:
     """Return whether the status of an object has this condition, and it is True."""
-    conditions: Iterable[Mapping[str, Any]] = thing.get("status", {}).get("conditions", ())
+    conditions: Iterable[Mapping[str, Any]] = thing.get("status", {}).get("conditions") or ()
     return any(condition["type"] == kind and condition["status"] == "True" for condition in conditions)
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,11 +26,12 @@ RUNNING = "PINNACE_CLIENTS_KUBECONFIG"
 """Environment variable with the kubeconfig of a running cluster, which the tests then use."""
 
 
-@pytest.fixture(autouse=True)
-def collected_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Collect sockets that a library has left open within the test that ignores this, not in a later one."""
+@pytest.fixture(autouse=True, scope="module")
+def collected_garbage() -> Iterator[None]:
+    """Collect the sockets that client libraries leave open, before a warning about them fails a test of another file."""
     yield
-    if any("ignore" in mark.args for mark in request.node.iter_markers("filterwarnings")):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 

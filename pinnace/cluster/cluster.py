@@ -69,6 +69,8 @@ from pinnace.runtime import procfs
 from pinnace.runtime.tls import TlsFiles
 
 HTTPS_PORT = 443
+PORT_PATIENCE, PORT_POLL = 2.0, 0.02
+"""Seconds for which a taken port may be that of a process that was killed just now, and between looks at it."""
 DNS_INDEX = 10
 """The number of the DNS server's address in the network of services, as in kubeadm."""
 START_TIMEOUT = 60.0
@@ -344,6 +346,7 @@ class Cluster:
         at the end, with all failures."""
         for name in names:
             self.state.find_process(name)
+        await self._wait_for_ports(names)
         self._replace_taken_ports(names, progress)
         failures: list[StartFailed] = []
         try:
@@ -451,6 +454,19 @@ class Cluster:
         self._check_identity(cluster_state)
         self._state = cluster_state
 
+    async def _wait_for_ports(self, names: Sequence[str]) -> None:
+        """Wait up to PORT_PATIENCE seconds for the ports of processes to start: the threads of a killed process release its
+        sockets a moment after it has ended."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PORT_PATIENCE):
+                while any(self._taken_ports(self.state.find_process(name)) for name in names):  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(PORT_POLL)
+
+    def _taken_ports(self, record: ProcessRecord) -> list[str]:
+        """Return the addresses of a process that has ended at which it cannot listen again."""
+        addresses = listening_addresses(record.plan) if not processes.find_running(record) else ()
+        return [item for item in addresses if not is_port_free(item, shared=record.plan.can_share_address(item))]
+
     def _replace_taken_ports(self, names: Sequence[str], progress: StartProgress) -> None:
         """Replace ports of processes to start that other programs use now, for example after a reboot. Raises StartFailed if
         running processes or other members of etcd depend on the old port.
@@ -459,9 +475,7 @@ class Cluster:
             self._refresh()
             moved: dict[str, str] = {}
             for record in [self.state.find_process(name) for name in names]:
-                for address in listening_addresses(record.plan) if not processes.find_running(record) else ():
-                    if is_port_free(address, shared=record.plan.can_share_address(address)):
-                        continue
+                for address in self._taken_ports(record):
                     if (hint := self._bound_to(address, record)) is not None:
                         message = f"{address}, an address of {record.name}, is in use by another program"
                         raise StartFailed(message, hint=hint)

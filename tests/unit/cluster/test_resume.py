@@ -99,6 +99,18 @@ def test_port_in_use_is_replaced_in_all_plans_and_configurations(tmp_path: Path,
     assert sorted(load_config(file=pki / "scheduler.conf").endpoints) == sorted(servers)
 
 
+async def test_port_of_a_process_that_was_killed_just_now_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: its threads held the port for a moment, and the gateway got another address than its kubeconfig names."""
+    cluster = dead(ClusterSpec(nodes=1, data_dir=tmp_path))
+    looks = iter([False, False])
+    monkeypatch.setattr("pinnace.cluster.cluster.is_port_free", lambda address, shared=False: next(looks, True))
+    await cluster._wait_for_ports(["apiserver-0"])
+    assert next(looks, None) is None
+    before = cluster.endpoints
+    cluster._replace_taken_ports(["apiserver-0"], SILENT_PROGRESS)
+    assert cluster.endpoints == before
+
+
 def test_port_known_to_a_running_process_is_not_replaced(tmp_path: Path, taken: Callable[[str], None]) -> None:
     cluster = dead(ClusterSpec(nodes=1, data_dir=tmp_path))
     myself = procfs.identify_process(os.getpid())

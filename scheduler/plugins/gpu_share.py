@@ -23,7 +23,7 @@ Limit: a node that this filter refuses is no candidate for preemption, because t
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 from zlib import crc32
 
 import numpy as np
@@ -257,15 +257,17 @@ def _request_of(pod: Pod) -> GpuRequest | None:
         return None
 
 
-_TABLES: "WeakKeyDictionary[Any, DeviceTable]" = WeakKeyDictionary()
-"""The profiles of one scheduler share a table."""
+_TABLES: "WeakKeyDictionary[Any, ref[DeviceTable]]" = WeakKeyDictionary()
+"""The profiles of one scheduler share a table. The plugins own it, because it refers to its key."""
 
 
 def device_table(handle: ObjectIndexes) -> DeviceTable:
     """Return the table of the scheduler with this handle. Call it only in constructors."""
-    table = _TABLES.get(handle)
+    known = _TABLES.get(handle)
+    table = known() if known is not None else None
     if table is None:
-        table = _TABLES[handle] = DeviceTable(handle)
+        table = DeviceTable(handle)
+        _TABLES[handle] = ref(table)
     return table
 
 

@@ -63,6 +63,19 @@ def test_rewards_add_up_to_the_metric() -> None:
     assert 50 < figures["allocated"] <= 100
 
 
+def test_choice_of_the_profile_gives_the_result_of_the_profile() -> None:
+    env = SchedulingEnvironment(profile="BestFit")
+    env.reset(seed=2)
+    done, total = False, 0.0
+    while not done:
+        assert env._queued is not None
+        row = env._evaluator._full.evaluate(env._queued.info, {})
+        assert isinstance(row, int)
+        _, reward, done, _, _ = env.step(row)
+        total += reward
+    assert total == pytest.approx(env.play_profile(2))
+
+
 def test_pod_is_placed_on_the_row_of_the_action(tmp_path: Path) -> None:
     env = environment(tmp_path, "name,cpu_milli,arrival\na,1000,0\nb,1000,1\n")
     observation, info = env.reset(seed=0)

@@ -40,7 +40,7 @@ LAST = (
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"),
     *("MutatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"),
 )
-"""Kinds that limit or change what is created after them, in order."""
+"""Kinds that limit or change later objects. They are created last, in this order."""
 DEPENDENTS = len(FIRST)
 """The rank of all other kinds."""
 DEFINITION, NAMESPACE = FIRST[:2]
@@ -328,9 +328,9 @@ class _Restore:
             while time.monotonic() < deadline:
                 try:
                     if thing["kind"] == NAMESPACE:
-                        self._api.request("GET", account.path(key[3], "default"))
+                        self._busy(self._api.request, "GET", account.path(key[3], "default"))
                         break
-                    stored = self._api.request("GET", kind.path("", key[3]))
+                    stored = self._busy(self._api.request, "GET", kind.path("", key[3]))
                     conditions = (stored.get("status") or {}).get("conditions") or []
                     if any(item["type"] == "Established" and item["status"] == "True" for item in conditions):
                         break

@@ -73,18 +73,24 @@ class Output:
 def plan_runs(study: Study, traces: dict[str, Trace]) -> list[Run]:
     """Return all runs, ordered so that every profile gets results early. `traces` are the loaded traces by name."""
 
+    facts = {profile: _profile_facts(study, profile) for profile in study.profiles}
+
     def run(plan: TracePlan, profile: str, seed: int) -> Run:
-        key = _key(study, plan, traces[plan.name], profile, seed)
+        key = _key(facts[profile], plan, traces[plan.name], seed)
         return Run(plan, profile, seed, study.file, tuple(study.metrics), study.interval, key)
 
     return [run(plan, profile, seed) for plan in study.traces for seed in study.seeds for profile in study.profiles]
 
 
-def _key(study: Study, plan: TracePlan, trace: Trace, profile: str, seed: int) -> str:
-    """Return the hash of everything that the result of a run depends on."""
+def _profile_facts(study: Study, profile: str) -> list[Any]:
+    """Return what all runs of a profile depend on."""
     metrics = [[spec.rpartition(":")[2], _hash(Path(spec.rpartition(":")[0]).read_bytes())] for spec in study.metrics]
-    facts = [trace.digest, plan.inflate, plan.hold, study.digest_of(profile), profile, seed, metrics, study.interval]
-    return _hash(json.dumps([*facts, build_version()]).encode())
+    return [profile, study.digest_of(profile), metrics, study.interval, build_version()]
+
+
+def _key(facts: list[Any], plan: TracePlan, trace: Trace, seed: int) -> str:
+    """Return the hash of everything that the result of a run depends on."""
+    return _hash(json.dumps([*facts, trace.digest, plan.inflate, plan.hold, seed]).encode())
 
 
 def execute_runs(runs: Sequence[Run], out: Path, executor: Executor, done: Callable[[Run, str], None]) -> list[str]:
@@ -139,7 +145,7 @@ def _execute(run: Run) -> Output:
     configuration = read_configuration(Path(run.file))
     study = Study(run.plan.name, (run.seed,), (run.plan,), (run.profile,), configuration, run.metrics, run.interval)
     loaded = _load_trace(run.plan)
-    if _key(study, run.plan, loaded, run.profile, run.seed) != run.key:
+    if _key(_profile_facts(study, run.profile), run.plan, loaded, run.seed) != run.key:
         return Output(run.name, {}, f"the files or the version of pinnace on {platform.node()} differ from those of the study")
     trace = run.plan.trace_for_seed(loaded, run.seed)
     recorder = Recorder(trace, load_metrics(run.metrics), inflated=bool(run.plan.inflate), interval=run.interval)

@@ -80,7 +80,7 @@ def replay_recording(file: Path, configuration: Configuration) -> Iterator[Repla
 
 
 class _Replica:
-    """The state of one scheduler. The time stands still: the recording decides what is due."""
+    """The state of one scheduler. Time does not advance, because the recording has the order of the attempts."""
 
     def __init__(self, name: str, configuration: Configuration) -> None:
         self._name = name

@@ -73,7 +73,7 @@ def snapshot_trace(name: str, objects: Sequence[Object], digest: str, source: st
 
 def with_durations(trace: Trace, stages: str) -> Trace:
     """Return the trace with durations from stages for tasks without one. `stages`: a file of KWOK's Stages, or a set of the
-    simulated runtime. Raise TraceError for what is not supported."""
+    simulated runtime. Raise TraceError for an unsupported field."""
     try:
         parsed = load_stages(stages)
     except StagesError as error:

@@ -74,7 +74,7 @@ def run_chart(helm: Helm, kubectl: Kubectl, chart: Chart, folder: Path) -> None:
         check_removed(kubectl, chart)
     finally:
         kubectl("delete", "namespace", kubectl.namespace, "--wait=false")
-        for definition in chart.crds:  # helm keeps what is in the folder crds
+        for definition in chart.crds:  # helm does not delete definitions of the folder crds
             kubectl("delete", "crd", definition, "--ignore-not-found", "--wait=false")
     until(lambda: kubectl.namespace not in kubectl("get", "pv", "-A"))
 
@@ -82,7 +82,7 @@ def run_chart(helm: Helm, kubectl: Kubectl, chart: Chart, folder: Path) -> None:
 def check_running(kubectl: Kubectl, chart: Chart, tag: str) -> None:
     """All pods of workloads run the image with this tag and are ready, and all claims are bound."""
 
-    def settled() -> bool:
+    def all_run_this_tag() -> bool:
         objects = kubectl.json("get", "pods,pvc,daemonsets")["items"]
         of_kind = {
             kind: [obj for obj in objects if obj["kind"] == kind] for kind in ("Pod", "PersistentVolumeClaim", "DaemonSet")
@@ -94,7 +94,7 @@ def check_running(kubectl: Kubectl, chart: Chart, tag: str) -> None:
         count = count_pods(chart, nodes=sum(daemons["status"]["desiredNumberScheduled"] for daemons in of_kind["DaemonSet"]))
         return len(pods) == count and images == {tag} and all(map(is_ready, pods))
 
-    until(settled, timeout=20)
+    until(all_run_this_tag, timeout=20)
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ Source: pkg/apis/admissionregistration/validation/validation.go and v1/defaults.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -100,7 +101,7 @@ _MAX_LABEL = 63
 _URL_FORM = "; desired format: https://host[/path]"
 
 
-class CompilingStrategy(Strategy[Any]):
+class CompilingStrategy(Strategy[Any], ABC):
     """A kind with expressions. They are compiled in a thread before the event loop validates the object, because those of one
     object take up to a second. The violations of the latest objects are remembered."""
 
@@ -110,9 +111,9 @@ class CompilingStrategy(Strategy[Any]):
         super().__init__(resource)
         self._remembered: LargeResultCache[list[Violation]] = LargeResultCache()
 
+    @abstractmethod
     def check_expressions(self, obj: Any, out: list[Violation]) -> None:
         """As `check_fields`, which remembers the result."""
-        raise NotImplementedError
 
     def check_fields(self, obj: Any, out: list[Violation]) -> None:
         def compute() -> list[Violation]:

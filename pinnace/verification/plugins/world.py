@@ -250,7 +250,7 @@ def random_cluster(
     placed = []
     for number in range(pods):
         node, pod = rng.choice(made).metadata.name, random_pod(rng, f"placed-{number}")
-        if left[node].take(pod):
+        if left[node].reserve_pod(pod):
             pod.spec.nodeName, pod.status.phase = node, "Running"
             placed.append(pod)
     if placed and rng.random() < 0.5:
@@ -293,13 +293,13 @@ def _random_node(rng: random.Random, name: str, labels: Mapping[str, Sequence[st
 
 
 class _Room:
-    """What is free on one node, including devices."""
+    """The free resources of one node, including devices."""
 
     def __init__(self, node: Node) -> None:
         self._free = dict(fit.allocatable_amounts(node))
         self._devices = [WHOLE] * (self._free.get(GPU_MILLI, 0) // WHOLE)
 
-    def take(self, pod: Pod) -> bool:
+    def reserve_pod(self, pod: Pod) -> bool:
         """Subtract the requests of a pod, and choose its devices. Return False if it does not fit."""
         amounts = dict(PodInfo(pod).requests.amounts)
         if any(self._free.get(resource, 0) < amount for resource, amount in amounts.items()):

@@ -30,7 +30,7 @@ class CronJobWorld(KillableCluster):
         self.create(CRON_JOBS, from_dict(CRON_JOBS, {"metadata": metadata, "spec": defaults | limits | spec}))
 
     async def sync(self, after: float = 0.0) -> float | None:
-        """Sync what has changed, once and after some seconds in which the controller did not run."""
+        """Sync the changed objects, at once and after some seconds in which the controller did not run."""
         self.clock.stall(after)
         self.deliver()
         return await self.controller.sync(KEY)

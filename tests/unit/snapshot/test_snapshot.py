@@ -1,4 +1,4 @@
-"""Snapshots: what is taken, the file, the order of a restore, and the remapping of owners."""
+"""Snapshots: the choice of objects, the file, the order of a restore, and the remapping of owners."""
 
 import json
 from collections.abc import Callable
